@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Compares Tarn's chat templates with Jinja2 as transformers sets it up, byte by byte.
+
+    ninja -C BUILD golden_chat
+    compare_peer.py --driver BUILD/tests/golden/golden_chat TEMPLATE... [--only NAME]
+                    [--conversation NAME] [--diff]
+
+TEMPLATE is a file of Jinja, a folder of them (*.jinja), or a GGUF file with templates. Prints a
+line for each template and every difference, and fails if a text differs silently or fewer than
+98 % of the templates are equal in all conversations. --only and --conversation take a part of a
+name; --diff shows every sentence and whole texts. Needs the Python packages transformers, jinja2.
+
+    equal      the same bytes
+    refused    both refuse
+    by name    Tarn alone refuses, with a sentence
+    DIFFERENT  other bytes, or a text where Jinja2 refuses, or another error
+"""
+
+import argparse
+import collections
+import difflib
+import json
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+import peer  # noqa: E402
+
+# The statuses of a refusal, each before its sentence.
+REFUSALS = ("unsupported: ", "invalid_request: ", "invalid_model: ")
+KEY = "tokenizer.chat_template"
+SHARE_MIN = 0.98
+SHOWN_MAX = 3  # of the same sentence, without --diff
+
+
+class Gguf:
+    """The texts among a GGUF file's keys; the package gguf takes a minute for a vocabulary."""
+
+    STRING, ARRAY = 8, 9
+    BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+
+    def __init__(self, path):
+        self.bytes, self.at = path.read_bytes(), 24
+        n_keys = struct.unpack_from("<Q", self.bytes, 16)[0]
+        self.texts = {}
+        for _ in range(n_keys):
+            key = self.string().decode()
+            self.texts[key] = self.value(self.number("<I"))
+
+    def number(self, form):
+        self.at += struct.calcsize(form)
+        return struct.unpack_from(form, self.bytes, self.at - struct.calcsize(form))[0]
+
+    def string(self):
+        n = self.number("<Q")
+        self.at += n
+        return self.bytes[self.at - n : self.at]
+
+    def value(self, kind):
+        if kind == self.STRING:
+            return self.string()
+        if kind != self.ARRAY:
+            self.at += self.BYTES[kind]
+            return None
+        element, n = self.number("<I"), self.number("<Q")
+        for _ in range(n if element in (self.STRING, self.ARRAY) else 0):
+            self.value(element)
+        self.at += n * self.BYTES.get(element, 0)
+        return None
+
+
+def gguf_templates(path):
+    """(name, source) of each template in a GGUF file."""
+    for key, text in Gguf(path).texts.items():
+        if key.startswith(KEY) and text is not None:
+            yield path.stem + key.removeprefix(KEY), text.decode()
+
+
+def templates(paths):
+    for path in map(Path, paths):
+        if path.is_dir():
+            yield from templates(sorted(path.glob("*.jinja")))
+        elif path.suffix == ".gguf":
+            yield from gguf_templates(path)
+        else:
+            yield path.stem, path.read_text(encoding="utf-8")
+
+
+def tarn_renders(driver, source, conversations):
+    """name -> (text, None), or (None, its status and sentence)"""
+    lines = []
+    for name, (messages, tools, arguments, prompt) in conversations.items():
+        values = messages, tools, {**peer.TOKENS, **(arguments or {})}
+        texts = ["" if value is None else json.dumps(value, ensure_ascii=False) for value in values]
+        lines.append("\t".join([name, *texts, "prompt" if prompt else "no_prompt"]) + "\n")
+    with tempfile.NamedTemporaryFile() as template:
+        template.write(source.encode())
+        template.flush()
+        request = "".join(lines).encode()
+        ended = subprocess.run(
+            [driver, template.name], input=request, capture_output=True, check=False
+        )
+    out, at = ended.stdout, 0
+    result = {}
+    for name in conversations:
+        end = out.find(b"\n", at)
+        if end < 0:
+            result[name] = None, f"ended by {ended.returncode}: {ended.stderr.decode()}"
+            continue
+        status, n_bytes = out[at:end].decode().rsplit(" ", 1)
+        at = end + 1 + int(n_bytes)
+        text = out[end + 1 : at]
+        ok = status == "ok"
+        result[name] = (text, None) if ok else (None, f"{status}: {text.decode(errors='replace')}")
+    return result
+
+
+def show_difference(ours, theirs, whole):
+    if whole:
+        lines = [text.decode(errors="replace").splitlines(keepends=True) for text in (theirs, ours)]
+        for line in difflib.unified_diff(*lines, "jinja2", "tarn"):
+            print("    " + repr(line))
+        return
+    both = enumerate(zip(ours, theirs))
+    at = next((i for i, (a, b) in both if a != b), min(len(ours), len(theirs)))
+    begin = max(0, at - 40)
+    print(f"    at byte {at} of {len(theirs)}")
+    print(f"    jinja2  ...{theirs[begin:at + 40]!r}")
+    print(f"    tarn    ...{ours[begin:at + 40]!r}")
+
+
+def verdict_of(theirs, ours):
+    """equal, refused, by name or DIFFERENT, and what to say about it"""
+    (text, why), (our_text, end) = theirs, ours
+    if our_text is not None:
+        if text is None:
+            return "DIFFERENT", f"jinja2 refuses: {why}"
+        return ("equal", None) if our_text == text.encode() else ("DIFFERENT", "other bytes")
+    if not end.startswith(REFUSALS):
+        return "DIFFERENT", end
+    return ("refused", None) if text is None else ("by name", end)
+
+
+def compare(name, source, conversations, options):
+    """Prints a template's row and its differences; returns the counts."""
+    ours = tarn_renders(options.driver, source, conversations)
+    counts, sentences = collections.Counter(), collections.Counter()
+    said = []
+    for key, conversation in conversations.items():
+        theirs = peer.render(source, conversation, peer.TOKENS)
+        verdict, words = verdict_of(theirs, ours[key])
+        counts[verdict] += 1
+        sentences[verdict, words] += 1
+        if words is not None and (options.diff or sentences[verdict, words] <= SHOWN_MAX):
+            said.append((f"{verdict}: {key}: {words}", ours[key][0], theirs[0]))
+        if options.diff and words is None and ours[key][1] is not None:
+            said.append((f"refused: {key}: {ours[key][1]} | {theirs[1]}", None, None))
+    print(f"{name:52} " + "  ".join(f"{what} {n}" for what, n in sorted(counts.items())))
+    for words, our_text, their_text in said:
+        print("  " + words)
+        if our_text is not None and their_text is not None:
+            show_difference(our_text, their_text.encode(), options.diff)
+    sys.stdout.flush()
+    return counts
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("templates", nargs="+", metavar="TEMPLATE")
+    parser.add_argument("--driver", required=True, help="the program golden_chat")
+    parser.add_argument("--only", default="", help="templates with this in their names")
+    parser.add_argument("--conversation", default="", help="conversations with this in their names")
+    parser.add_argument("--diff", action="store_true", help="every sentence, and whole texts")
+    options = parser.parse_args()
+    conversations = {
+        name: conversation
+        for name, conversation in peer.conversations().items()
+        if options.conversation in name
+    }
+    total = collections.Counter()
+    n_templates = n_equal = 0
+    for name, source in templates(options.templates):
+        if options.only in name:
+            counts = compare(name, source, conversations, options)
+            total += counts
+            n_templates += 1
+            n_equal += counts["DIFFERENT"] == 0 and counts["by name"] == 0
+    n = len(conversations)
+    print(f"{n_templates} templates, {n_equal} equal in all {n} conversations: {dict(total)}")
+    if total["DIFFERENT"] > 0 or n_equal < SHARE_MIN * n_templates:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
