@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
 
 #include "tools/support/alloc_counter.h"
+#include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/json.h"
 
@@ -25,6 +27,17 @@ tarn_session_info info_of(tarn_session* session) {
   return info;
 }
 
+// A terminal would obey escape sequences in what a model says.
+void print(std::string_view text) {
+  static const bool on_terminal = isatty(STDOUT_FILENO) != 0;
+  if (on_terminal) {
+    print_escaped(text, stdout);
+  } else {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  }
+  std::fflush(stdout);
+}
+
 void take(const tarn_event& event, bool stream, GenerationResult& result) {
   switch (event.type) {
     case TARN_EVENT_TOKEN:
@@ -32,9 +45,7 @@ void take(const tarn_event& event, bool stream, GenerationResult& result) {
       break;
     case TARN_EVENT_TEXT:
       result.text.append(event.text, event.text_bytes);
-      if (!stream) break;
-      std::fwrite(event.text, 1, event.text_bytes, stdout);
-      std::fflush(stdout);
+      if (stream) print(std::string_view(event.text, event.text_bytes));
       break;
     default:
       result.finish = event.finish;

@@ -69,7 +69,7 @@ bool wait_computed(const ApiSession& session, bool (*stop)());
 
 struct GenerateHow {
   bool only_reads = false;   // generates nothing: ends when the input is computed
-  bool stream = false;       // text is printed as it comes
+  bool stream = false;       // text is printed as it comes; for a terminal by print_escaped()
   bool (*stop)() = nullptr;  // polled while no event is ready: true ends it
 };
 // Feeds `prompt`, unless it is empty, and generates. Throws Failure.

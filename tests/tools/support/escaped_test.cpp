@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 
 namespace tarn::tools {
@@ -40,6 +42,27 @@ TEST_CASE("no byte and no character of two bytes gets through that a terminal ob
                               static_cast<char>(0x80 | (code & 0x3F))};
     CHECK((escaped(text) == text) == !obeys(code));
   }
+}
+
+std::string printed(std::string_view text) {
+  char* bytes = nullptr;
+  size_t n = 0;
+  std::FILE* file = open_memstream(&bytes, &n);
+  REQUIRE(file != nullptr);
+  print_escaped(text, file);
+  std::fclose(file);
+  std::string out(bytes, n);
+  std::free(bytes);
+  return out;
+}
+
+TEST_CASE("text of several lines is printed with them, and with nothing else that is obeyed") {
+  CHECK(printed("") == "");
+  CHECK(printed("\\frac{1}{2}\n\tGr\xc3\xbc\xc3\x9f\x65 \xf0\x9f\x8c\xb2\n") ==
+        "\\frac{1}{2}\n\tGr\xc3\xbc\xc3\x9f\x65 \xf0\x9f\x8c\xb2\n");
+  CHECK(printed("a\x1b]0;b\x07\r\x7f") == "a\\x1b]0;b\\x07\\x0d\\x7f");
+  CHECK(printed("\xc2\x9b") == "\\xc2\\x9b");
+  CHECK(printed("\xff") == "\\xff");
 }
 
 }  // namespace
