@@ -1,5 +1,5 @@
-// Which code points Python prints as they are, and their upper and lower cases: Python 3.11, Unicode
-// 14.0. Made by tools/unicode/make_python_chars.py; do not edit.
+// Which code points Python prints as they are, and their upper and lower cases: Python 3.11,
+// Unicode 14.0. Made by tools/unicode/make_python_chars.py; do not edit.
 #pragma once
 
 #include "platform/base/types.h"
