@@ -38,10 +38,12 @@ std::string built_in_template_names() {
   return names;
 }
 
-// --chat-template: a built-in one's name, or a file. Without it the model's own.
-std::string source_of(const TemplateCommand& command, ModelFile* file) {
+// --chat-template: a built-in one's name, or a file. Without it the model's own; the built-in
+// model reads plain.
+std::string source_of(const TemplateCommand& command, ModelFile* file, bool is_built_in) {
   if (const auto known = chat::built_in_template(command.source)) return std::string(*known);
   if (!command.source.empty()) return read_file(command.source);
+  if (is_built_in) return std::string(*chat::built_in_template("plain"));
   std::string source = file->chat_template();
   if (source.empty()) {
     throw Failure{kExitRefused,
@@ -59,7 +61,7 @@ void run(TemplateCommand& command) {
     built_in = built_in_unless_named(command.model);
     file = std::make_unique<ModelFile>(command.model);
   }
-  const std::string source = source_of(command, file.get());
+  const std::string source = source_of(command, file.get(), built_in != nullptr);
   const std::string messages = read_file(command.messages);
   const std::string tools = command.tools.empty() ? "" : read_file(command.tools);
 
