@@ -38,7 +38,7 @@ struct Figure {
   u64 value = 0;
 };
 
-// A copy of at most 63 bytes of text from outside. Bytes that are not printable ASCII become '?',
+// A copy of at most 127 bytes of text from outside. Bytes that are not printable ASCII become '?',
 // so that an error line cannot carry terminal escapes out of a hostile file.
 class Detail {
  public:
@@ -48,7 +48,7 @@ class Detail {
   bool empty() const { return text_[0] == '\0'; }
 
  private:
-  std::array<char, 64> text_{};
+  std::array<char, 128> text_{};
 };
 
 struct Error {

@@ -2,11 +2,16 @@
 // alone; the wall clock is only shown to people.
 #pragma once
 
+#include <ctime>
+
 #include "platform/base/types.h"
 
 namespace tarn {
 
 void system_nap(u64 ns);
+
+// The date and time in UTC. The C library's functions read the environment, and may allocate.
+std::tm utc_time(u64 unix_s);
 
 class Clock {
  public:

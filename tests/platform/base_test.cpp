@@ -48,12 +48,12 @@ TEST_CASE("Bump hands out aligned pieces and refuses what does not fit") {
 TEST_CASE("an error becomes one printable line of any length") {
   const Error error{.status = Status::io_failed,
                     .hint = "the read failed",
-                    .detail = Detail(std::string("a\x1b[2Jb") + std::string(100, 'x')),
+                    .detail = Detail(std::string("a\x1b[2Jb") + std::string(200, 'x')),
                     .figures = {{{"errno", 5}, {"offset", 18446744073709551615ull}}}};
   char line[256];
   const u64 n = format_error(error, line, sizeof line);
   const std::string want =
-      "the read failed: a?[2Jb" + std::string(57, 'x') + " (errno 5, offset 18446744073709551615)";
+      "the read failed: a?[2Jb" + std::string(121, 'x') + " (errno 5, offset 18446744073709551615)";
   CHECK(std::string(line) == want);
   CHECK(n == want.size());
   for (u64 size = 1; size <= want.size(); ++size) {

@@ -26,6 +26,23 @@ TEST_CASE("the system's clock never goes back, the virtual one moves only when t
   CHECK(virtual_clock.now_ns() == 5);
 }
 
+TEST_CASE("a time in UTC is what the C library says, without its environment") {
+  // The epoch, the days around a leap day, the end of a century that has none, and of one that has.
+  constexpr u64 kTimes[] = {0,          951'782'399,   951'782'400,   951'868'800,
+                            4107542399, 1'732'552'445, 4'102'444'799, 253'402'300'799};
+  for (const u64 unix_s : kTimes) {
+    CAPTURE(unix_s);
+    const std::tm got = utc_time(unix_s);
+    const auto time = static_cast<time_t>(unix_s);
+    std::tm want{};
+    REQUIRE(gmtime_r(&time, &want) != nullptr);
+    char texts[2][64];
+    std::strftime(texts[0], sizeof texts[0], "%Y-%m-%d %H:%M:%S %w %j", &got);
+    std::strftime(texts[1], sizeof texts[1], "%Y-%m-%d %H:%M:%S %w %j", &want);
+    CHECK(std::string(texts[0]) == texts[1]);
+  }
+}
+
 struct Lines {
   std::vector<std::pair<LogLevel, std::string>> lines;
   static void keep(void* context, LogLevel level, const char* text) {
