@@ -1,15 +1,126 @@
 #include "runtime/chat/chat_template.h"
 
+#include <algorithm>
+#include <new>
+
+#include "platform/base/assert.h"
+#include "platform/base/bump.h"
+#include "runtime/chat/call.h"
+#include "runtime/chat/json_reader.h"
+#include "runtime/chat/limits.h"
+#include "runtime/chat/parser.h"
+#include "runtime/text/unicode.h"
+
 namespace tarn::chat {
+namespace {
 
-u64 ChatTemplate::memory_bytes(u64 source_bytes) { return 16 * source_bytes + 4096; }
+// The shortest parts of a template have two bytes each.
+u64 n_nodes_max(u64 source_bytes) { return source_bytes / 2 + 64; }
+u64 n_names_max(u64 source_bytes) { return std::min<u64>(source_bytes / 2 + 1, kNamesMax); }
 
-Result<ChatTemplate> ChatTemplate::parse(std::string_view, std::span<std::byte>) {
-  return fail({.status = Status::unsupported, .hint = "chat templates cannot be parsed yet"});
+bool bind_name(Machine& m, std::string_view name, const Value& value) {
+  const u32 idx = m.program.find_name(name);
+  return idx == kNoName || m.bind(idx, value);
 }
 
-Result<Rendered> ChatTemplate::render(const RenderArgs&, std::span<std::byte>) const {
-  return fail({.status = Status::unsupported, .hint = "chat templates cannot be rendered yet"});
+// An argument hides any other variable of its name.
+bool bind_all(Machine& m, const RenderArgs& args, const Value& messages, const Value& tools,
+              const Value& arguments) {
+  for (const Variable& variable : args.variables) {
+    if (!bind_name(m, variable.name, make_text(variable.text))) return false;
+  }
+  if (!bind_name(m, "messages", messages) || !bind_name(m, "tools", tools) ||
+      !bind_name(m, "documents", make_none()) ||
+      !bind_name(m, "add_generation_prompt", make_bool(args.add_generation_prompt))) {
+    return false;
+  }
+  for (const Entry& entry : entries_of(arguments)) {
+    if (!bind_name(m, entry.key.text(), entry.value)) return false;
+  }
+  return true;
+}
+
+bool render_all(Machine& m, const RenderArgs& args, u64* n_messages) {
+  const auto messages = read_json(m, args.messages, "messages", kFromCaller, true);
+  if (!messages) return false;
+  const auto is_dict = [](const Value& value) { return value.is(Kind::dict); };
+  const bool are_messages = messages->is(Kind::list) &&
+                            std::all_of(messages->items, messages->items + messages->n, is_dict);
+  if (!are_messages || messages->n == 0) {
+    return m
+        .refuse("messages must be a JSON array of objects with role and content, and not empty", "")
+        .no();
+  }
+  *n_messages = messages->n;
+  Value tools = make_none();
+  if (!args.tools.empty()) {
+    const auto read = read_json(m, args.tools, "tools", kFromCaller, false);
+    if (!read) return false;
+    if (!read->is(Kind::list) && !read->is(Kind::none)) {
+      return m.refuse("tools must be a JSON array", "").no();
+    }
+    tools = *read;
+  }
+  Value arguments = make_dict({});
+  if (!args.arguments.empty()) {
+    const auto read = read_json(m, args.arguments, "arguments", kFromCaller, false);
+    if (!read) return false;
+    if (!read->is(Kind::dict)) {
+      return m.refuse("the arguments of a chat template must be a JSON object", "").no();
+    }
+    arguments = *read;
+  }
+  return bind_all(m, args, *messages, tools, arguments) && run(m, m.program.body);
+}
+
+}  // namespace
+
+u32 Program::find_name(std::string_view wanted) const {
+  for (u32 i = 0; i < names.size(); ++i) {
+    if (name(i) == wanted) return i;
+  }
+  return kNoName;
+}
+
+u64 ChatTemplate::memory_bytes(u64 source_bytes) {
+  return sizeof(Program) + source_bytes + n_nodes_max(source_bytes) * sizeof(Node) +
+         n_names_max(source_bytes) * sizeof(NameText) + 4 * alignof(std::max_align_t);
+}
+
+Result<ChatTemplate> ChatTemplate::parse(std::string_view source, std::span<std::byte> region) {
+  if (source.size() > kSourceBytesMax) {
+    return fail({.status = Status::unsupported,
+                 .hint = "the chat template is too large: pass another with --chat-template "
+                         "(chat_template)",
+                 .figures = {{{"bytes", source.size()}, {"max", kSourceBytesMax}}}});
+  }
+  if (!text::is_utf8(source)) {
+    return fail({.status = Status::invalid_model,
+                 .hint = "the chat template is no UTF-8: pass another with --chat-template "
+                         "(chat_template)"});
+  }
+  Bump memory(region);
+  const auto program = memory.alloc_bytes(sizeof(Program), alignof(Program));
+  const auto nodes = memory.alloc<Node>(n_nodes_max(source.size()));
+  const auto names = memory.alloc<NameText>(n_names_max(source.size()));
+  const auto text = memory.alloc<char>(source.size());
+  TARN_ASSERT(program && nodes && names && text);
+  std::copy(source.begin(), source.end(), text->begin());
+  Parser parser({.source = *text, .nodes = *nodes, .names = *names});
+  TARN_TRY(const Program parsed, parser.parse());
+  ChatTemplate made;
+  auto* kept = new (program->data()) Program(parsed);
+  kept->loop_name = kept->find_name("loop");
+  made.program_ = kept;
+  return made;
+}
+
+Result<Rendered> ChatTemplate::render(const RenderArgs& args, std::span<std::byte> memory) const {
+  Machine m(*program_, memory, args.now);
+  u64 n_messages = 0;
+  const bool is_done = !m.has_failed() && render_all(m, args, &n_messages);
+  if (!is_done || m.has_failed()) return fail(m.error());
+  return Rendered{.text = m.output(), .origins = m.origins(), .n_messages = n_messages};
 }
 
 }  // namespace tarn::chat

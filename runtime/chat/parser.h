@@ -1,0 +1,119 @@
+// From tokens to nodes, with Jinja2's grammar and precedences. Private to this folder.
+//
+//   ParserBase        the next two tokens, and where nodes are written
+//   ExpressionParser  what stands between {{ and }}
+//   Parser            text and tags
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "platform/base/result.h"
+#include "runtime/chat/lexer.h"
+#include "runtime/chat/syntax.h"
+
+namespace tarn::chat {
+
+// What a parser writes to.
+struct ParserMemory {
+  std::span<char> source{};  // in place
+  std::span<Node> nodes{};   // the first stands for nothing
+  std::span<NameText> names{};
+};
+
+using Parsed = std::optional<NodeIdx>;  // empty: failed, and the parser has the error
+
+class ParserBase {
+ protected:
+  explicit ParserBase(const ParserMemory& memory);
+  ~ParserBase() = default;
+  ParserBase(const ParserBase&) = delete;
+  ParserBase& operator=(const ParserBase&) = delete;
+
+  void advance();
+  bool take_sign(std::string_view sign);
+  bool take_name(std::string_view name);
+  bool want_sign(std::string_view sign);
+  Parsed make(Node node);
+  Parsed name(std::string_view text);  // the number of a variable's name
+  u32 begin_of(std::string_view text) const {
+    return static_cast<u32>(text.data() - memory_.source.data());
+  }
+  std::nullopt_t fail_at(const char* hint, std::string_view detail, Status status);
+  std::nullopt_t unexpected();
+  std::nullopt_t unknown(std::string_view what);
+  std::nullopt_t too_deep();
+
+  // Nodes in a row.
+  struct List {
+    NodeIdx first = kNoNode;
+    NodeIdx last = kNoNode;
+  };
+  void add(List& list, NodeIdx idx);
+
+  ParserMemory memory_;
+  Lexer lexer_;
+  Token token_{};  // the next
+  Token after_{};  // and the one behind it
+  u32 n_nodes_ = 1;
+  u32 n_names_ = 0;
+  u32 depth_ = 0;
+  Error error_{};
+};
+
+class ExpressionParser : protected ParserBase {
+ protected:
+  using ParserBase::ParserBase;
+  ~ExpressionParser() = default;
+
+  // Expressions with commas between them are a tuple; one alone is itself. `end_name`: a word that
+  // ends it.
+  Parsed tuple(bool conditional, bool in_parentheses, std::string_view end_name);
+  Parsed expression();
+  Parsed filter(NodeIdx of);  // behind |
+
+ private:
+  Parsed conditional();
+  Parsed logical(Op op);
+  Parsed not_expression();
+  Parsed compare();
+  Parsed binary(u32 level);
+  Parsed unary(bool with_filter);
+  Parsed primary();
+  Parsed postfix(NodeIdx of);
+  Parsed filters(NodeIdx of);  // and tests and calls
+  Parsed test(NodeIdx of);
+  Parsed subscript(NodeIdx of);
+  Parsed call(NodeIdx of);
+  Parsed arguments();
+  Parsed dict();
+  Parsed list_until(std::string_view end);
+  Parsed text();
+  Parsed number();
+};
+
+class Parser : private ExpressionParser {
+ public:
+  explicit Parser(const ParserMemory& memory) : ExpressionParser(memory) {}
+  Result<Program> parse();
+
+ private:
+  Parsed statements(std::initializer_list<std::string_view> ends);
+  Parsed statement();
+  Parsed branch(u32 line);
+  Parsed loop(u32 line);
+  Parsed set(u32 line);
+  Parsed macro(u32 line);
+  Parsed with(u32 line);
+  Parsed filter_block(u32 line);
+  Parsed body(std::string_view end);  // and its end tag
+  Parsed target();
+  bool end_tag();
+
+  u32 n_loops_ = 0;  // that are open
+  u32 n_macros_ = 0;
+};
+
+}  // namespace tarn::chat
