@@ -26,10 +26,11 @@ constexpr u64 special_matches_bytes(u64 text_bytes) {
 }
 
 // Returns matches in the order of the text, without overlap. User-defined tokens always match,
-// control and unknown ones with `parse_special`. text.size() <= VocabLimits::kTextBytesMax.
+// control and unknown ones with `parse_special`; markers and the latter only where options.origins
+// allow it, as if they did not match elsewhere. text.size() <= VocabLimits::kTextBytesMax.
 Result<std::span<const SpecialMatch>> special_matches(const Tokenizer::Tables& tables,
-                                                      std::string_view text, bool parse_special,
-                                                      Bump& scratch);
+                                                      std::string_view text,
+                                                      const EncodeOptions& options, Bump& scratch);
 
 // Writes ids, and refuses them when the room is used up.
 class IdWriter {

@@ -43,7 +43,7 @@ TokenId whole_word(const Tokenizer::Tables& tables, std::string_view word) {
   });
   if (n_bytes > tables.text_bytes_max) return kNoToken;
   const TokenId id = tables.index.find({chars, n_bytes});
-  return id == kNoToken || is_reserved(tables.kind_of(id)) ? kNoToken : id;
+  return id == kNoToken || tables.is_reserved(id) ? kNoToken : id;
 }
 
 Result<void> encode_word(const Tokenizer::Tables& tables, std::string_view word, Bump& scratch,
@@ -65,7 +65,7 @@ Result<void> encode_word(const Tokenizer::Tables& tables, std::string_view word,
   bool complete = true;
   each_prepared_byte(word, [&](u8 byte) {
     const TokenId id = tables.byte_ids[byte];
-    complete = complete && id != kNoToken && !is_reserved(tables.kind_of(id));
+    complete = complete && id != kNoToken && !tables.is_reserved(id);
     symbols->put(at++, 1, id);
   });
   if (!complete) {

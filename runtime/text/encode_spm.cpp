@@ -25,8 +25,7 @@ struct SpmRules {
     if (n_bytes > tables.text_bytes_max) return kNoToken;
     const TokenId id = tables.index.find(text.substr(at, n_bytes));
     if (id == kNoToken) return kNoToken;
-    const TokenKind kind = tables.kind_of(id);
-    return is_reserved(kind) || kind == TokenKind::byte ? kNoToken : id;
+    return tables.is_reserved(id) || tables.kind_of(id) == TokenKind::byte ? kNoToken : id;
   }
   u32 pair(const Symbols& symbols, u32 left, u32 right) const {
     static_assert(kNoPair == kNoToken);

@@ -1,5 +1,8 @@
 #include "runtime/text/known_names.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace tarn::text {
 namespace {
 
@@ -69,6 +72,12 @@ constexpr NamedTokens kNamedTokens[] = {
 };
 // clang-format on
 
+// The HTML elements whose tags are tokens of Gemma.
+constexpr std::string_view kHtmlTags[] = {
+    "table", "caption", "thead", "tbody", "tfoot", "tr",  "th",         "td",
+    "h1",    "h2",      "h3",    "h4",    "h5",    "h6",  "blockquote", "strong",
+    "em",    "b",       "i",     "u",     "s",     "sub", "sup",        "code"};
+
 }  // namespace
 
 const PreTokenizerRules* find_pre_tokenizer(std::string_view name) {
@@ -78,6 +87,16 @@ const PreTokenizerRules* find_pre_tokenizer(std::string_view name) {
     }
   }
   return nullptr;
+}
+
+bool is_marker(std::string_view text) {
+  const bool in_angles = text.starts_with('<') && text.ends_with('>');
+  const bool in_brackets = text.starts_with('[') && text.ends_with(']');
+  if (text.size() < 3 || (!in_angles && !in_brackets)) return false;
+  const u64 begin = text[1] == '/' ? 2 : 1;
+  const std::string_view name = text.substr(begin, text.size() - 1 - begin);
+  return in_brackets ||
+         std::find(std::begin(kHtmlTags), std::end(kHtmlTags), name) == std::end(kHtmlTags);
 }
 
 std::span<const RoleKey> role_keys() { return kRoleKeys; }

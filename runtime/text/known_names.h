@@ -58,4 +58,11 @@ struct NamedTokens {
 };
 std::span<const NamedTokens> named_tokens();
 
+// Whether a user-defined token is a marker, which shapes a conversation as control tokens do: files
+// call <tool_call>, <think> or <|channel|> user-defined, because a reader sees them. Markers stand
+// in <> or []. HTML tags do, too, and are no markers: Gemma has tokens for them, and texts are full
+// of them. A user's text never becomes a marker; all other user-defined tokens are plain text
+// (runs of white space, rare letters), and it gives them as everywhere.
+bool is_marker(std::string_view text);
+
 }  // namespace tarn::text

@@ -7,11 +7,11 @@ namespace {
 
 class Finder {
  public:
-  Finder(const Tokenizer::Tables& tables, std::string_view text, bool parse_special)
+  Finder(const Tokenizer::Tables& tables, std::string_view text, const EncodeOptions& options)
       : tables_(tables),
         text_(text),
-        all_(parse_special),
-        starts_(parse_special ? tables.special_starts : tables.user_defined_starts) {}
+        options_(options),
+        starts_(options.parse_special ? tables.special_starts : tables.user_defined_starts) {}
 
   bool may_start(u64 at) const { return starts_[static_cast<u8>(text_[at])]; }
   std::string_view text_of(TokenId id) const { return tables_.texts.at(id); }
@@ -25,10 +25,10 @@ class Finder {
     TokenId found = kNoToken;
     for (u64 n_agree = 0; low != high; ++n_agree) {
       if (high - low == 1) {  // one comparison remains
-        return rest.starts_with(text_of(*low)) && wanted(*low) ? *low : found;
+        return rest.starts_with(text_of(*low)) && wanted(*low, at) ? *low : found;
       }
       if (text_of(*low).size() == n_agree) {
-        if (wanted(*low)) found = *low;
+        if (wanted(*low, at)) found = *low;
         ++low;  // only one ends here: all texts differ
       }
       if (n_agree == rest.size()) break;
@@ -49,11 +49,18 @@ class Finder {
   }
 
  private:
-  bool wanted(TokenId id) const { return all_ || tables_.kind_of(id) == TokenKind::user_defined; }
+  // Whether the token, whose text is at `at`, is taken there.
+  bool wanted(TokenId id, u64 at) const {
+    const bool is_user_defined = tables_.kind_of(id) == TokenKind::user_defined;
+    if (!is_user_defined && !options_.parse_special) return false;
+    if (options_.origins.empty() || (is_user_defined && !tables_.is_marker(id))) return true;
+    const auto origins = options_.origins.subspan(at, text_of(id).size());
+    return std::all_of(origins.begin(), origins.end(), [](u8 origin) { return origin == 0; });
+  }
 
   const Tokenizer::Tables& tables_;
   std::string_view text_;
-  bool all_;
+  const EncodeOptions& options_;
   const std::array<bool, 256>& starts_;
 };
 
@@ -98,9 +105,9 @@ Unexpected too_little_scratch() {
 }  // namespace
 
 Result<std::span<const SpecialMatch>> special_matches(const Tokenizer::Tables& tables,
-                                                      std::string_view text, bool parse_special,
-                                                      Bump& scratch) {
-  const Finder finder(tables, text, parse_special);
+                                                      std::string_view text,
+                                                      const EncodeOptions& options, Bump& scratch) {
+  const Finder finder(tables, text, options);
   u64 n_starts = 0;
   for (u64 at = 0; at < text.size(); ++at) n_starts += finder.may_start(at) ? u64{1} : u64{0};
   if (n_starts == 0) return std::span<const SpecialMatch>();

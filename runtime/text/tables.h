@@ -103,6 +103,7 @@ struct Attribute {
   static constexpr u8 kKindMask = 0x07;
   static constexpr u8 kEnd = 0x08;         // ends a generation
   static constexpr u8 kEatsSpaces = 0x10;  // white space after it in the text belongs to it
+  static constexpr u8 kMarker = 0x20;      // user-defined, and shapes a conversation
 };
 
 struct Tokenizer::Tables {
@@ -135,11 +136,12 @@ struct Tokenizer::Tables {
   TokenKind kind_of(TokenId id) const {
     return static_cast<TokenKind>(attributes[id] & Attribute::kKindMask);
   }
+  // Whether plain text never gives it by merging, because text must not imitate its meaning.
+  bool is_reserved(TokenId id) const {
+    const TokenKind its_kind = kind_of(id);
+    return its_kind == TokenKind::control || its_kind == TokenKind::unknown || is_marker(id);
+  }
+  bool is_marker(TokenId id) const { return (attributes[id] & Attribute::kMarker) != 0; }
 };
-
-// Ids that plain text never gives by merging, because text must not imitate their meaning.
-constexpr bool is_reserved(TokenKind kind) {
-  return kind == TokenKind::control || kind == TokenKind::unknown;
-}
 
 }  // namespace tarn::text

@@ -56,6 +56,9 @@ struct EncodeOptions {
   bool add_special = false;    // BOS/EOS as the file's rules say
   bool parse_special = false;  // control tokens written in the text become themselves, too; those
                                // that are user-defined always do
+  // Who wrote each byte: 0 for the chat template. Control tokens and user-defined markers
+  // (known_names.h) are taken only where the template wrote all of their bytes. Empty: no rule.
+  std::span<const u8> origins{};  // [text.size()]
 };
 
 class Tokenizer {

@@ -243,7 +243,7 @@ void VocabBuilder::mark_ends(const VocabRules& rules) {
   for (u32 id = 0; id < n_tokens_; ++id) {
     const std::string_view text = tables_->texts.at(id);
     const bool keeps = text == "<unk>" || text == "<s>" || text == "<|endoftext|>";
-    const bool special = is_reserved(tables_->kind_of(id)) ||
+    const bool special = tables_->is_reserved(id) ||
                          tables_->kind_of(id) == TokenKind::user_defined || text == "</s>";
     if (special && !keeps) tables_->attributes[id] |= Attribute::kEatsSpaces;
   }
@@ -257,7 +257,8 @@ void VocabBuilder::keep_specials() {
     const TokenKind kind = tables_->kind_of(id);
     const std::string_view text = tables_->texts.at(id);
     const bool user_defined = kind == TokenKind::user_defined;
-    if (text.empty() || (!is_reserved(kind) && !user_defined)) continue;
+    if (text.empty() || (!tables_->is_reserved(id) && !user_defined)) continue;
+    if (user_defined && is_marker(text)) tables_->attributes[id] |= Attribute::kMarker;
     ids[n++] = id;
     tables_->special_starts[static_cast<u8>(text[0])] = true;
     if (user_defined) tables_->user_defined_starts[static_cast<u8>(text[0])] = true;
@@ -353,7 +354,7 @@ Result<void> VocabBuilder::insert_pending() {
     tables_->merges.prefetch(p.merge.left, p.merge.right);
   }
   for (const PendingMerge& p : pending) {
-    if (is_reserved(tables_->kind_of(p.merge.result))) continue;  // text must not become one
+    if (tables_->is_reserved(p.merge.result)) continue;  // text must not become one
     // A repeated pair keeps its first rank.
     if (tables_->merges.insert(p.merge) == Insertion::crowded) {
       return invalid("the merges were made to collide", tables_->texts.at(p.merge.result),

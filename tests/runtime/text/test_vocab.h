@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/text/known_names.h"
 #include "runtime/text/splitter.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/unicode.h"
@@ -107,7 +108,7 @@ class SlowTokenizer {
     std::vector<TokenId> out;
     if (options.add_special && vocab_.adds_bos) out.push_back(*vocab_.bos);
     bool space_first = vocab_.spm() && vocab_.adds_space_prefix;
-    for (const Fragment& fragment : fragments(text, options.parse_special)) {
+    for (const Fragment& fragment : fragments(text, options)) {
       if (fragment.id) out.push_back(*fragment.id);
       if (!fragment.id && vocab_.spm()) encode_spm((space_first ? " " : "") + fragment.text, out);
       if (!fragment.id && !vocab_.spm()) encode_bpe(fragment.text, out);
@@ -121,37 +122,51 @@ class SlowTokenizer {
   struct Fragment {
     std::string text;
     std::optional<u32> id;
+    u64 begin = 0;  // in the whole text
   };
 
   TokenKind kind(u32 id) const { return static_cast<TokenKind>(vocab_.kinds[id]); }
 
+  bool marker(u32 id) const {
+    return kind(id) == TokenKind::user_defined && is_marker(vocab_.texts[id]);
+  }
   bool reserved(u32 id) const {
-    return kind(id) == TokenKind::control || kind(id) == TokenKind::unknown;
+    return kind(id) == TokenKind::control || kind(id) == TokenKind::unknown || marker(id);
+  }
+
+  static bool from_template(const EncodeOptions& options, u64 at, u64 n) {
+    bool all = true;
+    for (u64 i = at; i < at + n && !options.origins.empty(); ++i) all &= options.origins[i] == 0;
+    return all;
   }
 
   // One special token after another, longest first, cut out of what is still text.
-  std::vector<Fragment> fragments(const std::string& text, bool parse_special) const {
+  std::vector<Fragment> fragments(const std::string& text, const EncodeOptions& options) const {
     std::vector<u32> specials;
     for (u32 id = 0; id < vocab_.texts.size(); ++id) {
-      const bool reserved = kind(id) == TokenKind::control || kind(id) == TokenKind::unknown;
-      if (kind(id) == TokenKind::user_defined || (reserved && parse_special))
+      if (kind(id) == TokenKind::user_defined || (reserved(id) && options.parse_special))
         specials.push_back(id);
     }
     std::stable_sort(specials.begin(), specials.end(),
                      [&](u32 a, u32 b) { return vocab_.texts[a].size() > vocab_.texts[b].size(); });
     std::vector<Fragment> parts;
-    if (!text.empty()) parts.push_back({text, std::nullopt});
+    if (!text.empty()) parts.push_back({text, std::nullopt, 0});
     for (const u32 id : specials) {
       const std::string& name = vocab_.texts[id];
       std::vector<Fragment> cut;
       for (const Fragment& part : parts) {
-        u64 at = 0;
-        for (u64 found = 0; !part.id && (found = part.text.find(name, at)) != std::string::npos;) {
-          if (found > at) cut.push_back({part.text.substr(at, found - at), std::nullopt});
-          cut.push_back({name, id});
-          at = found + name.size();
+        u64 at = 0, from = 0;
+        for (u64 found = 0;
+             !part.id && (found = part.text.find(name, from)) != std::string::npos;) {
+          from = found + 1;
+          if (reserved(id) && !from_template(options, part.begin + found, name.size())) continue;
+          if (found > at) {
+            cut.push_back({part.text.substr(at, found - at), std::nullopt, part.begin + at});
+          }
+          cut.push_back({name, id, part.begin + found});
+          at = from = found + name.size();
         }
-        if (at < part.text.size()) cut.push_back({part.text.substr(at), part.id});
+        if (at < part.text.size()) cut.push_back({part.text.substr(at), part.id, part.begin + at});
       }
       parts = cut;
     }

@@ -55,7 +55,8 @@ TestVocab random_vocab(test::Random& random, const std::string& pre) {
   for (const auto& [text, kind] :
        {std::pair("<s1>", TokenKind::control), std::pair("s1><", TokenKind::user_defined),
         std::pair("ab<", TokenKind::control), std::pair("<ab", TokenKind::user_defined),
-        std::pair("<a", TokenKind::unknown), std::pair("<<", TokenKind::user_defined)}) {
+        std::pair("<a", TokenKind::unknown), std::pair("<<", TokenKind::user_defined),
+        std::pair("<b>", TokenKind::user_defined), std::pair("<1>", TokenKind::user_defined)}) {
     if (!vocab.find(text)) vocab.add(text, kind);
   }
   if (!vocab.spm()) {
@@ -81,6 +82,16 @@ std::string random_text(test::Random& random, const TestVocab& vocab) {
   return text;
 }
 
+// Stretches of 0 (empty ones too) between others.
+std::vector<u8> random_origins(test::Random& random, u64 n_bytes) {
+  std::vector<u8> origins;
+  while (origins.size() < n_bytes) {
+    origins.insert(origins.end(), random.below(12), static_cast<u8>(random.below(3)));
+  }
+  origins.resize(n_bytes);
+  return origins;
+}
+
 TEST_CASE("ids are those of the slow tokenizer") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
@@ -92,8 +103,10 @@ TEST_CASE("ids are those of the slow tokenizer") {
     const SlowTokenizer slow(vocab);
     for (u32 i = 0; i < 150; ++i) {
       const std::string text = random_text(random, vocab);
-      const EncodeOptions options{.add_special = random.below(2) == 0,
-                                  .parse_special = random.below(2) == 0};
+      EncodeOptions options{.add_special = random.below(2) == 0,
+                            .parse_special = random.below(2) == 0};
+      const std::vector<u8> origins = random_origins(random, text.size());
+      if (random.below(2) == 0) options.origins = origins;
       CAPTURE(text);
       const auto ids = encode(*built.tokenizer, text, options);
       REQUIRE(hint_of(ids) == "no error");
@@ -281,6 +294,61 @@ TEST_CASE("plain text becomes no token with a meaning") {
   CHECK(*encode(*words.tokenizer, "ab") == Ids{*bpe.find("a"), *bpe.find("b")});
   CHECK(*encode(*words.tokenizer, "ab", {.parse_special = true}) == Ids{*bpe.find("ab")});
   CHECK(*encode(*words.tokenizer, "abc") == Ids{*bpe.find("a"), *bpe.find("bc")});
+}
+
+TEST_CASE("what a user wrote becomes no control token and no marker") {
+  for (const std::string& pre : kFamilies) {
+    CAPTURE(pre);
+    TestVocab vocab = TestVocab::begin(pre);
+    vocab.adds_space_prefix = false;
+    const u32 im = vocab.add("<|im|>", TokenKind::control);
+    const u32 pipe = vocab.add("|>", TokenKind::user_defined);
+    const u32 think = vocab.add("<think>", TokenKind::user_defined);
+    const u32 bold = vocab.add("</b>", TokenKind::user_defined);
+    const u32 inst = vocab.add("[I]", TokenKind::user_defined);
+    const VocabFile built(vocab.image());
+    REQUIRE(hint_of(built.tokenizer) == "no error");
+    const auto plain = [&](std::string_view text) {
+      Ids ids;
+      for (const char c : text) {
+        const u8 byte = static_cast<u8>(c);
+        ids.push_back(pre.empty() ? 3u + byte : *vocab.find(byte_char(byte)));
+      }
+      return ids;
+    };
+    struct Case {
+      std::string_view text, origins;  // one digit for each byte
+      std::vector<Ids> want;           // parts of the ids
+      bool parses = true;
+    };
+    const Case cases[] = {
+        {"<|im|>", "000000", {{im}}},
+        {"<|im|>", "000000", {plain("<|im"), {pipe}}, false},
+        {"<|im|>", "111111", {plain("<|im"), {pipe}}},
+        {"<|im|>", "000001", {plain("<|im"), {pipe}}},
+        {"<|im|>", "100000", {plain("<|im"), {pipe}}},
+        {"<|im|><|im|>", "000000222222", {{im}, plain("<|im"), {pipe}}},
+        {"<think>", "0000000", {{think}}, false},
+        {"<think>", "1111111", {plain("<think>")}},
+        {"<think>", "0001000", {plain("<think>")}},
+        {"</b>[I]", "1111111", {{bold}, plain("[I]")}},
+        {"</b>[I]", "1111000", {{bold}, {inst}}, false},
+        {"a", "9", {plain("a")}},
+    };
+    for (const Case& c : cases) {
+      CAPTURE(c.text);
+      CAPTURE(c.origins);
+      std::vector<u8> origins;
+      for (const char digit : c.origins) origins.push_back(static_cast<u8>(digit - '0'));
+      Ids want;
+      for (const Ids& part : c.want) want.insert(want.end(), part.begin(), part.end());
+      CHECK(*encode(*built.tokenizer, c.text, {.parse_special = c.parses, .origins = origins}) ==
+            want);
+      const std::vector<u8> trusted(c.text.size(), 0);
+      CHECK(*encode(*built.tokenizer, c.text, {.parse_special = c.parses, .origins = trusted}) ==
+            *encode(*built.tokenizer, c.text, {.parse_special = c.parses}));
+    }
+  }
 }
 
 TEST_CASE("white space behind a special token of Phi-3 belongs to it") {
