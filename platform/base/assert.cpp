@@ -2,13 +2,17 @@
 
 #include <unistd.h>
 
+#include <utility>
+
 namespace tarn {
 namespace {
 // The core's only thread-local state: an assertion deep in a kernel has no engine at hand.
 thread_local const FatalSink* t_sink = nullptr;
 }  // namespace
 
-void set_thread_fatal_sink(const FatalSink* sink) { t_sink = sink; }
+const FatalSink* set_thread_fatal_sink(const FatalSink* sink) {
+  return std::exchange(t_sink, sink);
+}
 
 void assert_failed(const AssertSite& site) {
   const FatalSink* sink = t_sink;

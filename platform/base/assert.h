@@ -20,8 +20,9 @@ struct FatalSink {
   void* context = nullptr;
 };
 
-// Sets this thread's sink, which is borrowed until it is replaced; nullptr removes it.
-void set_thread_fatal_sink(const FatalSink* sink);
+// Sets this thread's sink, which is borrowed until it is replaced; nullptr removes it. Returns the
+// one before.
+const FatalSink* set_thread_fatal_sink(const FatalSink* sink);
 
 [[noreturn]] void assert_failed(const AssertSite& site);
 

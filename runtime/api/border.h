@@ -99,6 +99,13 @@ class Call {
     handle.reading.store(false);
     return reinterpret_cast<tarn_session*>(&handle);
   }
+  // Runs fn(encoder) on the caller's thread, when no other caller works on a text.
+  template <class Fn>
+  Result<void> run_text(Fn&& fn) const {
+    const engine::EngineThread::TextTurn turn(instance_->thread);
+    TARN_CHECK(turn.begun());
+    return fn(instance_->engine.text());
+  }
 
  protected:
   Call(Instance* instance, const char* no_handle) : instance_(instance), why_not_(no_handle) {

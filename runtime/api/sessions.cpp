@@ -75,12 +75,13 @@ int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n
 
 int32_t tarn_session_feed_text(tarn_session* session, const char* text, uint64_t text_bytes,
                                uint32_t flags) {
-  return on_session(
-      session, bad_text(text, text_bytes, flags),
-      [&](Engine& engine, SessionIdx idx) -> Result<void> {
-        TARN_TRY(const auto ids, engine.text().encode({text, text_bytes}, encode_options(flags)));
-        return engine.feed(idx, ids);
-      });
+  const SessionCall call(session);
+  if (!call) return refuse(call.why_not());
+  if (const char* why_not = bad_text(text, text_bytes, flags)) return refuse(why_not);
+  return report(call.run_text([&](text::Encoder& encoder) -> Result<void> {
+    TARN_TRY(const auto ids, encoder.encode({text, text_bytes}, encode_options(flags)));
+    return call.run([&](Engine& engine, SessionIdx idx) { return engine.feed(idx, ids); });
+  }));
 }
 
 int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options* options) {

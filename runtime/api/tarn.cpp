@@ -162,8 +162,8 @@ int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes
   if (const char* why_not = bad_text(text, text_bytes, flags)) return refuse(why_not);
   if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
   u64 n = 0;
-  const Result<void> done = call.run([&](Engine& own) -> Result<void> {
-    TARN_TRY(const auto ids, own.text().encode({text, text_bytes}, encode_options(flags)));
+  const Result<void> done = call.run_text([&](text::Encoder& encoder) -> Result<void> {
+    TARN_TRY(const auto ids, encoder.encode({text, text_bytes}, encode_options(flags)));
     n = ids.size();
     if (n <= ids_max) std::copy(ids.begin(), ids.end(), ids_out);
     return {};
@@ -186,14 +186,9 @@ int32_t tarn_piece(tarn_engine* engine, uint32_t token, char* bytes_out, uint64_
   if (token >= call.engine().text().tokenizer().n_vocab()) {
     return refuse("the token is not in the vocabulary");
   }
-  u64 n = 0;
-  const Result<void> done = call.run([&](Engine& own) -> Result<void> {
-    const std::string_view piece = own.text().piece(token);
-    n = piece.size();
-    if (n <= bytes_max) std::copy(piece.begin(), piece.end(), bytes_out);
-    return {};
-  });
-  if (!done) return report(done);
+  std::array<char, plan::kPieceBytesMax> piece;
+  const u64 n = call.engine().text().tokenizer().piece(token, /*special=*/true, piece);
+  if (n <= bytes_max) std::copy_n(piece.begin(), n, bytes_out);
   *n_out = n;
   return n <= bytes_max ? TARN_OK : refuse("bytes_max is too small: n_out has the length");
 }

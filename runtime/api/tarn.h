@@ -16,9 +16,9 @@
  * begin with tarn_. Two engines in one process are independent.
  *
  * Threads. Every function may be called from any thread. The engine's own thread executes the calls
- * on an engine one after another; a call waits for its turn. A session has one reader. The hooks
- * for log, progress and failure run on the engine's threads: their calls on their own engine are
- * refused (TARN_INVALID_REQUEST), and tarn_close does nothing there.
+ * on an engine one after another; a call waits for its turn. Texts are tokenized on their callers'
+ * threads, in turn. A session has one reader. The hooks for log, progress and failure run on the
+ * engine's threads: their calls on their own engine are refused, and tarn_close does nothing there.
  *
  * Processes. An engine belongs to the process that opened it. In a child of fork(2) every call on
  * it returns at once with TARN_INVALID_REQUEST; tarn_is_end returns 0, and tarn_close and

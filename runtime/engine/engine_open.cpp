@@ -335,8 +335,7 @@ Result<void> Engine::Opening::place_text() {
   Carver carver(region(RegionId::text));
   const auto memory = TextMemory::carve(carver, e_.plan_.text_bytes_max);
   const u64 context_bytes = e_.plan_.context_tokens * plan::kTextBytesATokenMax;
-  e_.text_.init(tokenizer, {.piece = memory.piece,
-                            .ids = memory.encoded,
+  e_.text_.init(tokenizer, {.ids = memory.encoded,
                             .scratch = memory.encode_scratch,
                             .text_bytes_max = e_.plan_.text_bytes_max,
                             .is_capped = e_.plan_.text_bytes_max < context_bytes});

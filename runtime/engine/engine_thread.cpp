@@ -122,7 +122,27 @@ EngineThread::Visit::~Visit() {
   thread_.news_.notify_all();
 }
 
-// True on the engine's thread, and on a worker whose assertion failed: in the host's callbacks.
+EngineThread::TextTurn::TextTurn(EngineThread& thread) : thread_(thread) {
+  Lock lock(thread_.mutex_);
+  begun_ = thread_.may_wait();
+  while (begun_ && thread_.text_taken_) {
+    thread_.news_.wait_for(lock, kDeadCheckNs);
+    begun_ = thread_.may_wait();
+  }
+  if (!begun_) return;
+  thread_.text_taken_ = true;
+  outer_sink_ = set_thread_fatal_sink(&thread_.sink_);
+}
+
+EngineThread::TextTurn::~TextTurn() {
+  if (!begun_ || !thread_.in_own_process()) return;
+  set_thread_fatal_sink(outer_sink_);
+  const Lock lock(thread_.mutex_);
+  thread_.text_taken_ = false;
+  thread_.news_.notify_all();
+}
+
+// True on the engine's thread, and on another whose assertion failed: in the host's callbacks.
 bool EngineThread::on_own_thread() const {
   const pthread_t self = pthread_self();
   return pthread_equal(driver_.load(), self) != 0 ||

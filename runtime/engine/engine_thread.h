@@ -11,6 +11,9 @@
 //   when stopped every waiting call returns Status::cancelled; stop() waits until callers are out
 //   when forked  in a child process there is no such thread, and whoever had the lock is not there
 //                either: no Visit is admitted, and stop() does nothing
+//
+// Text is the exception: callers tokenize on their own threads, in turn (TextTurn), so that no step
+// waits for a text. The engine's thread never takes such a turn.
 #pragma once
 
 #include <array>
@@ -79,6 +82,23 @@ class EngineThread {
     return frame.result;
   }
 
+  // Waits until no other caller works on a text, then has the engine's Encoder for its lifetime. A
+  // caller whose assertion fails keeps its turn, and the engine is dead.
+  class TextTurn {
+   public:
+    explicit TextTurn(EngineThread& thread);
+    // An error: the caller has no turn.
+    const Result<void>& begun() const { return begun_; }
+    TextTurn(const TextTurn&) = delete;
+    TextTurn& operator=(const TextTurn&) = delete;
+    ~TextTurn();
+
+   private:
+    EngineThread& thread_;
+    Result<void> begun_{};
+    const FatalSink* outer_sink_ = nullptr;  // of the thread, which may be another engine's
+  };
+
   // The next event of a session; waits up to timeout_ms (< 0: for ever). would_block when there is
   // none; an error once `expected` is false, that is after DONE and when the session is destroyed.
   Result<void> next_event(SessionIdx idx, std::atomic<bool>& expected, i32 timeout_ms, Event* event,
@@ -138,7 +158,8 @@ class EngineThread {
   Command* first_ = nullptr;  // commands stand on their callers' stacks
   Command* last_ = nullptr;
   bool stopping_ = false;
-  bool ended_ = false;  // the loop has left
+  bool ended_ = false;       // the loop has left
+  bool text_taken_ = false;  // by a TextTurn
   u32 n_visitors_ = 0;
   std::array<Progress, kSessionsMax> progress_{};
   std::array<step::ReadingClock, kSessionsMax> readings_{};

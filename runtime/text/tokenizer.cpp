@@ -151,8 +151,4 @@ Result<std::span<const TokenId>> Encoder::encode(std::string_view text, EncodeOp
   return std::span<const TokenId>(memory_.ids).first(n);
 }
 
-std::string_view Encoder::piece(TokenId id) {
-  return {memory_.piece.data(), tokenizer_.piece(id, /*special=*/true, memory_.piece)};
-}
-
 }  // namespace tarn::text

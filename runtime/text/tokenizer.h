@@ -102,12 +102,11 @@ class Tokenizer {
   const Tables* tables_ = nullptr;
 };
 
-// A tokenizer and the memory that its calls work in: one text, or one token, at a time. The memory
-// is lent; a call's result stays in it until the next call.
+// A tokenizer and the memory that it encodes in, one text at a time. The memory is lent; the ids
+// stay in it until the next call.
 class Encoder {
  public:
   struct Memory {
-    std::span<char> piece{};         // Tokenizer::piece_bytes_max()
     std::span<TokenId> ids{};        // Tokenizer::encode_ids_max(text_bytes_max)
     std::span<std::byte> scratch{};  // Tokenizer::encode_scratch_bytes(text_bytes_max)
     u64 text_bytes_max = 0;
@@ -120,8 +119,6 @@ class Encoder {
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   Result<std::span<const TokenId>> encode(std::string_view text, EncodeOptions options);
-  // The bytes of a token. id < n_vocab().
-  std::string_view piece(TokenId id);
 
  private:
   Tokenizer tokenizer_{};
