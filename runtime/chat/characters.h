@@ -1,6 +1,7 @@
 // Text as Python sees it: code points. The bytes are valid UTF-8.
 #pragma once
 
+#include <cstring>
 #include <string_view>
 
 #include "runtime/text/python_chars.h"
@@ -29,6 +30,15 @@ inline u64 count_code_points(std::string_view text) {
   u64 n = 0;
   for (const char byte : text) n += is_continuation(byte) ? u64{0} : u64{1};
   return n;
+}
+
+// As text.find(what, from), in linear time whatever the texts: memmem is Crochemore and Perrin's
+// two-way search in glibc and musl.
+inline u64 find_text(std::string_view text, std::string_view what, u64 from = 0) {
+  if (from > text.size()) return std::string_view::npos;
+  const void* found = memmem(text.data() + from, text.size() - from, what.data(), what.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<u64>(static_cast<const char*>(found) - text.data());
 }
 
 // The first byte after the spaces from `at` on.

@@ -174,7 +174,7 @@ std::optional<bool> contains(Machine& m, const Value& container, const Value& it
   if (container.is_text()) {
     if (item.is_text()) {
       m.work(8 * container.n);
-      return container.text().find(item.text()) != std::string_view::npos;
+      return find_text(container.text(), item.text()) != std::string_view::npos;
     }
     return m.wrong(item.is(Kind::undefined) ? item.text() : "in: only a text is in a text");
   }
@@ -196,7 +196,7 @@ std::optional<u64> length_of(Machine& m, const Value& value) {
     case Kind::undefined:
       return 0;
     case Kind::text:
-      m.work(value.n);
+      m.work(4 * value.n);
       return count_code_points(value.text());
     case Kind::list:
     case Kind::tuple:

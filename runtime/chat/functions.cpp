@@ -82,6 +82,7 @@ MaybeValue strftime_now(Machine& m, const Value&, const Arguments& arguments) {
   }
   format.text().copy(terminated.data(), format.n);
   const u64 n = std::strftime(out.data(), out.size(), terminated.data(), &m.now);
+  m.work(256 * format.n);
   const u64 begin = m.begin();
   if (!m.put({out.data(), n}, format.origin)) return Failed{};
   return m.take(begin);

@@ -7,6 +7,8 @@ namespace {
 
 constexpr u64 kAll = ~u64{0};
 
+constexpr u64 kSetBytesMax = 256;
+
 bool is_alpha(u8 c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
 
 }  // namespace
@@ -18,6 +20,7 @@ MaybeValue stripped(Machine& m, const Value& text, const Value* characters, bool
   if (!spaces) {
     if (!characters->is_text()) return m.wrong("strip: an argument that must be a text");
     any = characters->text();
+    if (any.size() > kSetBytesMax) return m.unknown("strip() of so many characters");
   }
   const auto goes = [&](u64 at) {
     const text::CodePoint c = code_point(whole, at);
@@ -32,7 +35,7 @@ MaybeValue stripped(Machine& m, const Value& text, const Value* characters, bool
     if (!goes(last)) break;
     end = last;
   }
-  m.work((whole.size() - (end - begin)) * (8 + any.size()));
+  m.work((whole.size() - (end - begin)) * (32 + 4 * any.size()));
   return part_of(text, begin, end - begin);
 }
 
@@ -52,9 +55,9 @@ MaybeValue replaced(Machine& m, const Value& text, std::string_view from, const 
       done = at;
     }
   } else {
-    u64 at = whole.find(from);
+    u64 at = find_text(whole, from);
     if (at == whole.npos || left == 0) return text;
-    for (; at != whole.npos && left > 0; at = whole.find(from, done), --left) {
+    for (; at != whole.npos && left > 0; at = find_text(whole, from, done), --left) {
       if (!m.step() || !m.put(part_of(text, done, at - done)) || !m.put(to)) return Failed{};
       done = at + from.size();
     }

@@ -23,11 +23,17 @@ std::optional<i64> optional_integer(Machine& m, const Value* value, i64 otherwis
 // How often `what` is in `text`, without overlap, at most `limit` times.
 u64 count_of(std::string_view text, std::string_view what, i64 limit) {
   u64 n = 0;
-  for (u64 at = text.find(what); at != text.npos && static_cast<i64>(n) < limit;
-       at = text.find(what, at + what.size())) {
+  for (u64 at = find_text(text, what); at != text.npos && static_cast<i64>(n) < limit;
+       at = find_text(text, what, at + what.size())) {
     ++n;
   }
   return n;
+}
+
+// A search from the end is quadratic for texts made for it, so it is paid for as such.
+bool may_find_backwards(Machine& m, std::string_view text, std::string_view what) {
+  m.work(text.size() * std::min<u64>(what.size(), 4096));
+  return m.step();
 }
 
 MaybeValue split_at_spaces(Machine& m, const Value& of, i64 limit, bool from_right) {
@@ -81,6 +87,7 @@ MaybeValue split(Machine& m, const Value& of, const Arguments& arguments, bool f
   if (at.empty()) return m.wrong("split: an empty separator");
   const std::string_view text = of.text();
   m.work(8 * text.size());
+  if (from_right && !may_find_backwards(m, text, at)) return Failed{};
   const u64 n = count_of(text, at, limit) + 1;
   const std::span<Value> parts = m.alloc<Value>(n);
   if (parts.empty()) return Failed{};
@@ -96,7 +103,7 @@ MaybeValue split(Machine& m, const Value& of, const Arguments& arguments, bool f
   }
   u64 begin = 0;
   for (u64 i = 0; i + 1 < n; ++i) {
-    const u64 found = text.find(at, begin);
+    const u64 found = find_text(text, at, begin);
     parts[i] = part_of(of, begin, found - begin);
     begin = found + at.size();
   }
@@ -203,7 +210,8 @@ MaybeValue position(Machine& m, const Value& of, const Arguments& arguments, boo
   if (!arguments.match(m, {"sub"}, 1)) return m.unknown("find() with a begin");
   TARN_GET(const std::string_view what, wanted_text(m, arguments.at(0)));
   m.work(8 * of.n);
-  const u64 at = from_right ? of.text().rfind(what) : of.text().find(what);
+  if (from_right && !may_find_backwards(m, of.text(), what)) return Failed{};
+  const u64 at = from_right ? of.text().rfind(what) : find_text(of.text(), what);
   if (at != std::string_view::npos) {
     return make_integer(static_cast<i64>(count_code_points(of.text().substr(0, at))));
   }
@@ -245,7 +253,8 @@ MaybeValue partition(Machine& m, const Value& of, const Arguments& arguments, bo
   TARN_GET(const std::string_view at, wanted_text(m, arguments.at(0)));
   if (at.empty()) return m.wrong("partition: an empty separator");
   m.work(8 * of.n);
-  const u64 found = from_right ? of.text().rfind(at) : of.text().find(at);
+  if (from_right && !may_find_backwards(m, of.text(), at)) return Failed{};
+  const u64 found = from_right ? of.text().rfind(at) : find_text(of.text(), at);
   const std::span<Value> parts = m.alloc<Value>(3);
   if (parts.empty()) return Failed{};
   parts[0] = parts[1] = parts[2] = make_text("");
