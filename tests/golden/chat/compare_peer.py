@@ -4,6 +4,7 @@
     ninja -C BUILD golden_chat
     compare_peer.py --driver BUILD/tests/golden/golden_chat TEMPLATE... [--only NAME]
                     [--conversation NAME] [--diff]
+    compare_peer.py --driver BUILD/tests/golden/golden_chat --language [--only TEXT] [--diff]
 
 TEMPLATE is a file of Jinja, a folder of them (*.jinja), or a GGUF file with templates. Prints a
 line for each template and every difference, and fails if a text differs silently or fewer than
@@ -27,6 +28,7 @@ import tempfile
 from pathlib import Path
 
 sys.dont_write_bytecode = True
+import language  # noqa: E402
 import peer  # noqa: E402
 
 # The statuses of a refusal, each before its sentence.
@@ -89,33 +91,27 @@ def templates(paths):
             yield path.stem, path.read_text(encoding="utf-8")
 
 
-def tarn_renders(driver, source, conversations):
-    """name -> (text, None), or (None, its status and sentence)"""
+def tarn_renders(driver, requests):
+    """For each (source, conversation): (text, None), or (None, its status and sentence)."""
     lines = []
-    for name, (messages, tools, arguments, prompt) in conversations.items():
+    for source, (messages, tools, arguments, prompt) in requests:
         values = messages, tools, {**peer.TOKENS, **(arguments or {})}
         texts = ["" if value is None else json.dumps(value, ensure_ascii=False) for value in values]
-        lines.append("\t".join([name, *texts, "prompt" if prompt else "no_prompt"]) + "\n")
-    with tempfile.NamedTemporaryFile() as template:
-        template.write(source.encode())
-        template.flush()
-        request = "".join(lines).encode()
-        ended = subprocess.run(
-            [driver, template.name], input=request, capture_output=True, check=False
-        )
+        flag = "prompt" if prompt else "no_prompt"
+        lines.append("\t".join(["-", *texts, flag, peer.escaped(source)]) + "\n")
+    request = "".join(lines).encode()
+    ended = subprocess.run([driver], input=request, capture_output=True, check=False)
     out, at = ended.stdout, 0
-    result = {}
-    for name in conversations:
+    for _ in requests:
         end = out.find(b"\n", at)
         if end < 0:
-            result[name] = None, f"ended by {ended.returncode}: {ended.stderr.decode()}"
+            yield None, f"ended by {ended.returncode}: {ended.stderr.decode()}"
             continue
         status, n_bytes = out[at:end].decode().rsplit(" ", 1)
         at = end + 1 + int(n_bytes)
         text = out[end + 1 : at]
         ok = status == "ok"
-        result[name] = (text, None) if ok else (None, f"{status}: {text.decode(errors='replace')}")
-    return result
+        yield (text, None) if ok else (None, f"{status}: {text.decode(errors='replace')}")
 
 
 def show_difference(ours, theirs, whole):
@@ -144,17 +140,18 @@ def verdict_of(theirs, ours):
     return ("refused", None) if text is None else ("by name", end)
 
 
-def compare(name, source, conversations, options):
-    """Prints a template's row and its differences; returns the counts."""
-    ours = tarn_renders(options.driver, source, conversations)
+def compare(name, requests, options):
+    """Prints a row and the differences of requests, key -> (source, conversation); their counts."""
     counts, sentences = collections.Counter(), collections.Counter()
     said = []
-    for key, conversation in conversations.items():
+    ours = dict(zip(requests, tarn_renders(options.driver, requests.values())))
+    for key, (source, conversation) in requests.items():
         theirs = peer.render(source, conversation, peer.TOKENS)
         verdict, words = verdict_of(theirs, ours[key])
         counts[verdict] += 1
         sentences[verdict, words] += 1
-        if words is not None and (options.diff or sentences[verdict, words] <= SHOWN_MAX):
+        shown_max = SHOWN_MAX if verdict == "by name" and not options.diff else len(requests)
+        if words is not None and sentences[verdict, words] <= shown_max:
             said.append((f"{verdict}: {key}: {words}", ours[key][0], theirs[0]))
         if options.diff and words is None and ours[key][1] is not None:
             said.append((f"refused: {key}: {ours[key][1]} | {theirs[1]}", None, None))
@@ -171,7 +168,8 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("templates", nargs="+", metavar="TEMPLATE")
+    parser.add_argument("templates", nargs="*", metavar="TEMPLATE")
+    parser.add_argument("--language", action="store_true", help="language.py in their place")
     parser.add_argument("--driver", required=True, help="the program golden_chat")
     parser.add_argument("--only", default="", help="templates with this in their names")
     parser.add_argument("--conversation", default="", help="conversations with this in their names")
@@ -182,11 +180,16 @@ def main():
         for name, conversation in peer.conversations().items()
         if options.conversation in name
     }
+    if options.language:
+        sources = [*language.curated(), *language.crossed()]
+        requests = {text: (text, language.CONVERSATION) for text in sources if options.only in text}
+        sys.exit(compare("language", requests, options)["DIFFERENT"] > 0)
     total = collections.Counter()
     n_templates = n_equal = 0
     for name, source in templates(options.templates):
         if options.only in name:
-            counts = compare(name, source, conversations, options)
+            requests = {key: (source, value) for key, value in conversations.items()}
+            counts = compare(name, requests, options)
             total += counts
             n_templates += 1
             n_equal += counts["DIFFERENT"] == 0 and counts["by name"] == 0

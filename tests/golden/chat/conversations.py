@@ -156,7 +156,6 @@ def conversations():
     add("ends_with_assistant", [user(), assistant("I was about to")])
     add("thirty_turns", turns(30))
     add("thirty_turns_thinking", turns(30, thinking=True))
-    add("nothing", [])
     add("system_only", [system()])
     add("assistant_first", [assistant(), user()])
     add("two_users", [user("One."), user("Two."), assistant(), assistant("Again.")])

@@ -1,6 +1,7 @@
 """Shared by make_golden.py and compare_peer.py: Jinja2 as transformers sets it up, as an oracle."""
 
 import json
+import re
 from pathlib import Path
 
 from transformers.utils import chat_template_utils
@@ -20,6 +21,19 @@ def conversations():
     return result
 
 
+ADDRESS = re.compile(r" at 0x[0-9a-f]{6,}>")
+ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def escaped(text):
+    """On one line, without tabs."""
+    return "".join(ESCAPES.get(char, char) for char in text)
+
+
+def unescaped(text):
+    return re.sub(r"\\([\\ntr])", lambda m: {"n": "\n", "t": "\t", "r": "\r"}.get(m[1], m[1]), text)
+
+
 def render(source, conversation, tokens):
     """(text, None), or (None, why Jinja2 refuses)."""
     messages, tools, arguments, prompt = conversation
@@ -30,4 +44,6 @@ def render(source, conversation, tokens):
         text = template.render({"documents": None, **tokens, **(arguments or {}), **own})
     except Exception as error:  # whatever a template makes Python raise
         return None, f"{type(error).__name__}: {error}"
+    if ADDRESS.search(text):
+        return None, "an object's address is in the text"
     return text, None

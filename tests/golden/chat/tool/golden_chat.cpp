@@ -1,6 +1,7 @@
-// golden_chat TEMPLATE: renders the conversations of standard input, one a line as in
-// conversations.txt, and writes for each `STATUS BYTES` and a line break, then the text or the
-// error's sentence. For compare_peer.py, to which a process for each text would take minutes.
+// golden_chat: renders the conversations of standard input, one a line as in conversations.txt with
+// the template behind it, and writes for each `STATUS BYTES` and a line break, then the text or the
+// error's sentence. A backslash stands before \, n, t and r of a template. For compare_peer.py, to
+// which a process for each text would take minutes.
 #include <array>
 #include <cstdio>
 #include <ctime>
@@ -9,7 +10,6 @@
 #include <string>
 
 #include "runtime/chat/chat_template.h"
-#include "tools/support/input.h"
 
 namespace tarn {
 namespace {
@@ -27,49 +27,48 @@ void write(const Error& error) {
   write(error.status, text);
 }
 
-// name, messages, tools, arguments, prompt or no_prompt
-chat::RenderArgs args_of(std::string_view line) {
-  std::array<std::string_view, 5> fields;
+std::string unescaped(std::string_view text) {
+  std::string out;
+  for (u64 at = 0; at < text.size(); ++at) {
+    const bool is_escape = text[at] == '\\' && at + 1 < text.size();
+    const char c = text[is_escape ? ++at : at];
+    out += !is_escape ? c : c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
+  }
+  return out;
+}
+
+// name, messages, tools, arguments, prompt or no_prompt, template
+void render(std::string_view line, std::span<std::byte> memory) {
+  std::array<std::string_view, 6> fields;
   for (auto& field : fields) {
     field = line.substr(0, line.find('\t'));
     line.remove_prefix(std::min(field.size() + 1, line.size()));
   }
+  const std::string source = unescaped(fields[5]);
+  const u64 n_bytes = chat::ChatTemplate::memory_bytes(source.size());
+  const auto program = std::make_unique_for_overwrite<std::byte[]>(n_bytes);
+  const auto parsed = chat::ChatTemplate::parse(source, {program.get(), n_bytes});
+  if (!parsed) return write(parsed.error());
   const std::time_t now = std::time(nullptr);
   chat::RenderArgs args{.messages = fields[1],
                         .tools = fields[2],
                         .arguments = fields[3],
                         .add_generation_prompt = fields[4] == "prompt"};
   localtime_r(&now, &args.now);
-  return args;
-}
-
-int run(const char* path) {
-  const std::string source = tools::read_file(path);
-  const u64 n_bytes = chat::ChatTemplate::memory_bytes(source.size());
-  const auto program = std::make_unique_for_overwrite<std::byte[]>(n_bytes);
-  const auto memory = std::make_unique_for_overwrite<std::byte[]>(kMemoryBytes);
-  const auto parsed = chat::ChatTemplate::parse(source, {program.get(), n_bytes});
-  for (std::string line; std::getline(std::cin, line);) {
-    if (!parsed) {
-      write(parsed.error());
-      continue;
-    }
-    const auto rendered = parsed->render(args_of(line), {memory.get(), kMemoryBytes});
-    if (!rendered) {
-      write(rendered.error());
-    } else if (rendered->origins.size() != rendered->text.size()) {
-      write(Status::internal, "an origin for each byte is missing");
-    } else {
-      write(Status::ok, rendered->text);
-    }
+  const auto rendered = parsed->render(args, memory);
+  if (!rendered) return write(rendered.error());
+  if (rendered->origins.size() != rendered->text.size()) {
+    return write(Status::internal, "an origin for each byte is missing");
   }
-  return 0;
+  write(Status::ok, rendered->text);
 }
 
 }  // namespace
 }  // namespace tarn
 
-int main(int argc, char** argv) {
-  if (argc != 2) return 64;
-  return tarn::run(argv[1]);
+int main() {
+  const auto memory = std::make_unique_for_overwrite<std::byte[]>(tarn::kMemoryBytes);
+  for (std::string line; std::getline(std::cin, line);) {
+    tarn::render(line, {memory.get(), tarn::kMemoryBytes});
+  }
 }
