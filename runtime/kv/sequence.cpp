@@ -91,6 +91,21 @@ void Sequence::abandon() {
   n_reserved_ = n_slots_;
 }
 
+bool Sequence::has_room(u32 n_kept, u32 n_slots) const {
+  const u32 page_tokens = pool_->shape().page_tokens;
+  const u32 n_kept_groups = groups_of(n_kept, page_tokens);
+  const bool reopens = n_kept % page_tokens != 0 && pool_->is_sealed(group(0, n_kept_groups - 1));
+  u64 n_copies = 0, n_freed = 0;  // what others share is copied, and frees nothing
+  for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
+    n_copies += u64{reopens && pool_->references(group(layer, n_kept_groups - 1)) > 1};
+    for (u32 idx = n_kept_groups; idx < n_groups(); ++idx) {
+      n_freed += u64{pool_->references(group(layer, idx)) == 1};
+    }
+  }
+  const u64 n_more = u64{groups_of(n_slots, page_tokens) - n_kept_groups} * n_cache_layers_;
+  return n_copies + n_more <= pool_->groups_free() + n_freed;
+}
+
 bool Sequence::truncate(u32 n) {
   TARN_ASSERT(n <= n_slots_);
   const u32 page_tokens = pool_->shape().page_tokens;
@@ -98,17 +113,7 @@ bool Sequence::truncate(u32 n) {
   const u32 tail_slots = n % page_tokens;
   const bool reopens = tail_slots != 0 && pool_->is_sealed(group(0, n_kept - 1));
 
-  if (reopens) {  // what others share must be copied: count before anything changes
-    u64 n_copies = 0, n_freed = 0;
-    for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
-      n_copies += pool_->references(group(layer, n_kept - 1)) > 1 ? 1u : 0u;
-      for (u32 idx = n_kept; idx < n_groups(); ++idx) {
-        n_freed += pool_->references(group(layer, idx)) == 1 ? 1u : 0u;
-      }
-    }
-    if (n_copies > pool_->groups_free() + n_freed) return false;
-  }
-
+  if (!has_room(n, n)) return false;
   drop_groups_from(n_kept);
   n_slots_ = n;
   n_reserved_ = n;

@@ -38,6 +38,8 @@ class Sequence {
   // a sealed group, that group becomes the writable tail again; one that others share is copied for
   // it (false if the pool has no group left for that; then nothing changed).
   bool truncate(u32 n);
+  // Whether there is room for truncate(n_kept) and then for n_slots in all.
+  bool has_room(u32 n_kept, u32 n_slots) const;
   // Takes sealed groups that others have, or that are idle, one a layer, as its next page: it is at
   // a page's begin. What was reserved of that page is given back. The caller knows that it fits.
   void adopt(std::span<const GroupRef> groups);

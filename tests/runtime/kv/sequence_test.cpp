@@ -273,7 +273,12 @@ void random_operation(World& world, u32 s, test::Random& random) {
           if (world.pool.references(sequence.group(layer, g)) == 1) ++n_freed;
         }
       }
-      REQUIRE(sequence.truncate(n) == (n_copies <= n_free + n_freed));
+      const u32 n_more = static_cast<u32>(random.below(world.slots_max - n + 1));
+      const bool has_room = sequence.has_room(n, n + n_more);
+      const bool is_cut = sequence.truncate(n);
+      REQUIRE(is_cut == (n_copies <= n_free + n_freed));
+      REQUIRE((is_cut && sequence.reserve(n_more)) == has_room);
+      if (is_cut) sequence.abandon();
       if (sequence.n_slots() == n) tokens.resize(n);
       break;
     }
