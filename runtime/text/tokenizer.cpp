@@ -75,11 +75,12 @@ Result<u64> Tokenizer::encode(std::string_view text, EncodeOptions options,
   TARN_ASSERT(options.origins.empty() || options.origins.size() == text.size());
   Bump memory(scratch);
   IdWriter ids(out);
-  if (options.add_special && tables_->adds_bos) {
+  TARN_TRY(const auto matches, special_matches(*tables_, text, options, memory));
+  const bool has_bos = !matches.empty() && matches[0].at == 0 && matches[0].id == tables_->bos;
+  if (tables_->adds_bos && (options.add_special || (options.add_bos && !has_bos))) {
     TARN_CHECK(ids.push(tables_->bos));
   }
 
-  TARN_TRY(const auto matches, special_matches(*tables_, text, options, memory));
   bool space_first = tables_->adds_space_prefix;  // at the start and after a special token
   u64 at = 0;
   for (u64 i = 0; i <= matches.size(); ++i) {
