@@ -47,7 +47,7 @@ struct RenderArgs {
   std::string_view arguments{};  // a JSON object: more variables; empty: none
   bool add_generation_prompt = true;
   std::span<const Variable> variables{};
-  std::tm now{};  // local time, for strftime_now
+  std::tm now{};  // for strftime_now
 };
 
 struct Program;  // syntax.h

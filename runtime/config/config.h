@@ -45,6 +45,7 @@ struct Config {
   u32 sessions_max = 4;
   u32 batch_rows_max = 512;
   u64 text_bytes_max = kTextBytesMax;
+  u64 chat_memory_bytes = 0;
   u32 n_threads = 0;
   u32 page_tokens = 64;
   KvTypeChoice kv_type = KvTypeChoice::f16;
@@ -109,6 +110,9 @@ void Config::visit_fields(Self& self, Visitor& on) {
      "rows of one step: prefill slice and decode batch together");
   on("engine.text_bytes_max", self.text_bytes_max, kTextBytesMin, kTextBytesMax,
      "longest text of one tokenize call; takes 90 times as much memory");
+  on("chat.memory_bytes", self.chat_memory_bytes, u64{0}, kBudgetBytesMax,
+     "memory that one conversation is rendered in, if the model has a chat template; 0: 1 MiB and "
+     "32 bytes for each token of the context");
   on("cpu.threads", self.n_threads, u64{0}, u64{1024}, "worker threads; 0: one per physical core");
   on("cpu.pin_threads", self.pin_threads,
      "keep each worker thread on its core; slower where other programs run");

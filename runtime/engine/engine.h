@@ -11,6 +11,8 @@
 
 #include "platform/cpu/worker_pool.h"
 #include "runtime/arena/arena.h"
+#include "runtime/chat/conversation.h"
+#include "runtime/chat/model_templates.h"
 #include "runtime/engine/engine_status.h"
 #include "runtime/engine/open_args.h"
 #include "runtime/engine/sessions.h"
@@ -49,6 +51,13 @@ class Engine final : public Sessions, private step::StepHost {
   // next step.
   const StepTrace& step();
 
+  // A conversation as the model's template writes it, with the clock's date. On any thread that has
+  // a turn with the text (EngineThread::TextTurn), as long as it has it.
+  Result<chat::Conversation> render_chat(chat::RenderArgs args);
+  // Makes these the session's tokens: keeps the longest common prefix, drops the rest, feeds what
+  // is new. Reused KV is counted from here on. If the disk fails, the prefix may be all that stays.
+  Result<void> feed_chat(SessionIdx idx, const chat::Conversation& conversation);
+
   const model::ModelSpec& spec() const { return model_.spec; }
   text::Encoder& text() { return text_; }
   const plan::Plan& plan() const { return plan_; }
@@ -60,6 +69,7 @@ class Engine final : public Sessions, private step::StepHost {
   class Opening;  // engine_open.cpp
 
   void note_opened();
+  void tell_of_change(Session& session, const chat::Conversation& conversation, u32 n_common);
   void run_due_jobs(std::span<Ready> ready);
   void collect_rows();
   void prepare_selection();
@@ -79,6 +89,7 @@ class Engine final : public Sessions, private step::StepHost {
   const kernels::CpuTable* table_ = nullptr;
   kernels::KvType kv_type_ = kernels::KvType::f16;
   exec::Executor executor_{};
+  chat::ModelTemplates templates_{};
   step::Schedule schedule_{};
   StepTrace trace_{};         // of the step under way, or the last one
   bool may_abandon_ = false;  // while nothing of the step counts yet

@@ -339,6 +339,16 @@ Result<void> Engine::Opening::place_text() {
                             .scratch = memory.encode_scratch,
                             .text_bytes_max = e_.plan_.text_bytes_max,
                             .is_capped = e_.plan_.text_bytes_max < context_bytes});
+  Carver chat_carver(region(RegionId::chat));
+  const auto chat_memory =
+      chat::ChatMemory::carve(chat_carver, file_.templates().memory_bytes(), e_.plan_.render_bytes);
+  if (const Result<void> parsed =
+          e_.templates_.parse(file_.templates(), chat_memory, e_.text_.tokenizer());
+      !parsed) {
+    std::array<char, 512> why{};
+    format_error(parsed.error(), why.data(), why.size());
+    e_.log_.warning("conversations are refused: %s", why.data());
+  }
   e_.scratch_.tokenizer = &e_.text_.tokenizer();
   e_.scratch_.piece = memory.piece;
   e_.scratch_.shown = memory.shown;

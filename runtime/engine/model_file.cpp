@@ -42,6 +42,7 @@ Result<void> ModelFile::open(const OpenArgs& args) {
   bump_ = Bump(memory_.subspan(io_bytes));
   TARN_TRY(gguf_, model::GgufFile::read(*io_.backend, file_, bump_));
   TARN_TRY(description_, model::describe_model(gguf_, bump_));
+  TARN_TRY(templates_, chat::find_templates(args.chat_template, gguf_, bump_));
   description_.spec.embedding_on_disk =
       args.config.embedding == EmbeddingChoice::disk && !description_.spec.tied_output;
   return {};
@@ -172,6 +173,7 @@ Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_wo
                       .config = &args.config,
                       .device = wanted,
                       .tokenizer_bytes = tokenizer_bytes,
+                      .templates_bytes = file.templates().memory_bytes(),
                       .n_workers = n_workers,
                       .store_cut = store_cut,
                       .carve = &carve_region};

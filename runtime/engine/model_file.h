@@ -4,6 +4,7 @@
 #include <span>
 
 #include "platform/cpu/topology.h"
+#include "runtime/chat/model_templates.h"
 #include "runtime/engine/open_args.h"
 #include "runtime/plan/plan.h"
 #include "runtime/reuse/kv_identity.h"
@@ -30,6 +31,7 @@ class ModelFile {
   IoFile file() const { return file_; }
   const model::GgufFile& gguf() const { return gguf_; }
   const model::ModelDescription& description() const { return description_; }
+  const chat::TemplateSources& templates() const { return templates_; }
 
  private:
   static constexpr u64 kDirectoryBytesMax = 64 * kMiB;
@@ -41,6 +43,7 @@ class ModelFile {
   Bump bump_{};
   model::GgufFile gguf_{};
   model::ModelDescription description_{};
+  chat::TemplateSources templates_{};
 };
 
 // The CPUs that workers run on: the host's, or those of the process, physical cores first.

@@ -18,8 +18,9 @@ namespace tarn::engine {
 struct OpenArgs {
   const char* model_path = "";
   Config config{};
-  Reserve* reserve = nullptr;  // borrowed until close()
-  Clock* clock = nullptr;      // borrowed until close()
+  const char* chat_template = "";  // a name or a text (find_templates()); "": the model's own
+  Reserve* reserve = nullptr;      // borrowed until close()
+  Clock* clock = nullptr;          // borrowed until close()
   // Borrowed until close(). Its errors are the engine's: no token and no KV of a step is accepted
   // before check() has said that the step's work was done.
   Device* device = nullptr;

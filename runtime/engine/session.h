@@ -115,6 +115,11 @@ struct Session {
   u32 first_approx_slot = kNone;
   static constexpr u32 kNone = ~0u;
 
+  struct Chat {
+    u32 n_ids = 0;          // of the conversation that was fed last
+    bool has_told = false;  // that such a one was not the beginning of the next
+  } chat{};
+
   LogitsFn on_logits = nullptr;
   void* logits_context = nullptr;
 

@@ -14,13 +14,6 @@ Unexpected refused(const char* hint, Figure a = {}, Figure b = {}) {
   return fail({.status = Status::invalid_request, .hint = hint, .figures = {{a, b}}});
 }
 
-Unexpected no_slots_left(const kv::GroupPool& pool, u64 n_tokens) {
-  return fail({.status = Status::would_block,
-               .hint = "other sessions hold the KV now: end or truncate one, or raise -c "
-                       "(kv.context_tokens)",
-               .figures = {{{"tokens", n_tokens}, {"groups_free", pool.groups_free()}}}});
-}
-
 // Of KV that was just taken: the first n_slots stay, or the whole pages of them.
 void cut_taken(kv::KvCache& kv, kv::Sequence& sequence, u32 n_slots) {
   if (kv.truncate(sequence, n_slots)) return;
@@ -38,6 +31,13 @@ u32 n_rows_at_once(const Session& s) {
 }
 
 }  // namespace
+
+Unexpected no_slots_left(const kv::GroupPool& pool, u64 n_tokens) {
+  return fail({.status = Status::would_block,
+               .hint = "other sessions hold the KV now: end or truncate one, or raise -c "
+                       "(kv.context_tokens)",
+               .figures = {{{"tokens", n_tokens}, {"groups_free", pool.groups_free()}}}});
+}
 
 u32 Session::n_ready_rows(const GenerationScratch& scratch) const {
   if (state == SessionState::computing) return n_computable();
@@ -98,6 +98,7 @@ Result<SessionIdx> Sessions::create_session(std::string_view tenant) {
     archive_.forget(s.saved);
     s.saved.tenant = store::tenant_key(kv_.prefixes().index().secret(), tenant);
     s.n_taken = 0;
+    s.chat = {};
     s.root = reuse::identity_key(kv_.prefixes().index().secret(),
                                  reuse::of_tenant(identity_, s.saved.tenant));
     s.first_approx_slot = Session::kNone;

@@ -29,6 +29,7 @@ inline constexpr u32 kSessionsMax = kv::KvCache::kSessionsMax;
 
 // invalid_request where one is not in the vocabulary.
 Result<void> check_ids(const model::ModelSpec& spec, std::span<const u32> ids);
+Unexpected no_slots_left(const kv::GroupPool& pool, u64 n_tokens);
 
 // The base of Engine, which opens and places the parts below, and steps.
 class Sessions {

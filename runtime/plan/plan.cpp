@@ -110,6 +110,11 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
   // No more than the context could hold.
   plan->text_bytes_max = std::min(
       std::max<u64>(plan->context_tokens * kTextBytesATokenMax, 16 * kKiB), config.text_bytes_max);
+  if (inputs.templates_bytes > 0) {
+    plan->render_bytes = config.chat_memory_bytes != 0
+                             ? config.chat_memory_bytes
+                             : plan->context_tokens * kRenderBytesATokenAuto + kRenderBytesMoreAuto;
+  }
   plan->group_shape = {.n_kv_heads = spec.n_kv_heads,
                        .page_tokens = config.page_tokens,
                        .vector_bytes = static_cast<u32>(

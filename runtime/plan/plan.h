@@ -17,6 +17,7 @@
 #include "platform/gpu/device.h"
 #include "platform/gpu/slabs.h"
 #include "runtime/arena/carver.h"
+#include "runtime/chat/model_templates.h"
 #include "runtime/config/config.h"
 #include "runtime/exec/cpu/attention_memory.h"
 #include "runtime/exec/gpu/regions.h"
@@ -44,6 +45,7 @@ enum class RegionId : u8 {
   sessions,
   io_staging,
   text,
+  chat,
   select_index,
   select_scratch,
   select_device,
@@ -78,6 +80,7 @@ struct Plan {
   u32 n_workers = 0;
   u32 logit_rows_max = 0;
   u64 text_bytes_max = 0;  // of one call of the tokenizer
+  u64 render_bytes = 0;    // of one conversation; 0: the model has no chat template
   u32 pages_max = 0;       // of one layer of one session
   method::SelectShape select{};
   TierShape tiers{};
@@ -87,9 +90,12 @@ struct Plan {
   const Region& of(RegionId id) const { return regions[static_cast<u64>(id)]; }
 };
 
-inline constexpr u32 kLogitRowsMin = 8;          // evaluation wants many rows, a generation one
-inline constexpr u64 kTextBytesATokenMax = 8;    // of context, to bound what one call tokenizes
-inline constexpr u64 kPieceBytesMax = 2 * kKiB;  // of one token
+inline constexpr u32 kLogitRowsMin = 8;        // evaluation wants many rows, a generation one
+inline constexpr u64 kTextBytesATokenMax = 8;  // of context, to bound what one call tokenizes
+// The memory of a rendered conversation, without chat.memory_bytes: its messages, its text and what
+// the template makes on the way.
+inline constexpr u64 kRenderBytesATokenAuto = 32, kRenderBytesMoreAuto = kMiB;
+inline constexpr u64 kPieceBytesMax = 2 * kKiB;                        // of one token
 inline constexpr u64 kShownBytesMax = 3 * (kPieceBytesMax + 4) + 256;  // what a token can show
 
 // What the engine takes of a region that is its own. The plan counts by the function that places.
@@ -101,6 +107,7 @@ struct Inputs {
   const Config* config = nullptr;
   DeviceFacts device{};
   u64 tokenizer_bytes = 0;  // text::Tokenizer::memory_bytes
+  u64 templates_bytes = 0;  // chat::TemplateSources::memory_bytes
   u32 n_workers = 1;
   store::Cut store_cut{};   // of the file with kept sessions; 0: there is none
   CarveFn carve = nullptr;  // nullptr: the engine takes nothing
@@ -202,6 +209,10 @@ inline constexpr RegionRow kRegions[] = {
                                        on_disk ? model::EmbeddingFile::memory_bytes(table) : 0));
      }},
     {RegionId::text, "text", RegionKind::scratch, Place::host, "", &carve_engine<RegionId::text>},
+    {RegionId::chat, "chat", RegionKind::other, Place::host, "the model has no chat template",
+     [](Carver& carver, const Inputs& in, const Plan& plan) {
+       chat::ChatMemory::carve(carver, in.templates_bytes, plan.render_bytes);
+     }},
     {RegionId::select_index, "select_index", RegionKind::codes, Place::host, "every token is read",
      [](Carver& carver, const Inputs&, const Plan& plan) {
        method::IndexSets::carve(carver, plan.select);

@@ -62,9 +62,10 @@ void set_text(std::array<char, n>& to, std::string_view text) {
 
 struct OpenEngine {
   OpenEngine(const std::string& path, const Config& config, Clock* lent_clock = nullptr,
-             IoBackend* store_io = nullptr, const Log& log = {}) {
+             IoBackend* store_io = nullptr, const Log& log = {}, const char* chat_template = "") {
     const Result<void> opened = engine.open({.model_path = path.c_str(),
                                              .config = config,
+                                             .chat_template = chat_template,
                                              .reserve = &reserve,
                                              .clock = lent_clock != nullptr ? lent_clock : &clock,
                                              .store_io = store_io,

@@ -19,7 +19,7 @@ LAYERS = {
     "runtime/arena": ["platform/mem", "platform/gpu", "runtime/config"],
     "runtime/model": ["platform/cpu", "platform/io", "kernels", "runtime/config", "runtime/arena"],
     "runtime/text": ["runtime/arena", "runtime/model"],
-    "runtime/chat": ["runtime/text"],
+    "runtime/chat": ["runtime/arena", "runtime/model", "runtime/text"],
     "runtime/store": ["platform/clock", "platform/cpu", "platform/io", "runtime/arena"],
     "runtime/step": [],
     "runtime/kv": ["platform/clock", "platform/log", "platform/cpu", "platform/io",

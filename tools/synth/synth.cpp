@@ -329,6 +329,9 @@ SynthReport synth_write(const SynthShape& shape, SynthQuant quant, u64 seed,
   GgufWriter writer;
   set_hyper_parameters(writer, shape, quant, seed);
   set_vocabulary(writer, make_vocabulary(shape.vocab, shape.n_vocab));
+  if (!shape.chat_template.empty()) {
+    writer.set_string("tokenizer.chat_template", shape.chat_template);
+  }
   const auto recipes = ModelTensors(shape, quant).declare(writer);
   const auto fill = [&](const GgufSlab& slab) {
     fill_slab(recipes[slab.tensor_idx], writer.tensors()[slab.tensor_idx].type, seed, slab);

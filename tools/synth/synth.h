@@ -44,6 +44,7 @@ struct SynthShape {
   f32 rope_base = 10000.0f;
   RopeFactors rope_factors = RopeFactors::none;
   Output output = Output::own;
+  std::string chat_template{};  // empty: none
   f32 embedding_rms = 1.0f;  // a tied output sets it; small values make rms_eps matter
 };
 

@@ -178,6 +178,7 @@ class Demo {
     config.batch_rows_max = 256;
     config.embedding = EmbeddingChoice::disk;
     config.text_bytes_max = kTextBytesMin;
+    config.chat_memory_bytes = 4 * kKiB;  // nothing is rendered
     config.huge_pages = false;
     config.budget_bytes = budget_bytes();
     if (folder.empty()) return config;

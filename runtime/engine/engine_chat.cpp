@@ -1,0 +1,71 @@
+// A session whose tokens are a conversation's: each turn gives the whole conversation anew.
+#include <algorithm>
+#include <array>
+
+#include "runtime/engine/engine.h"
+
+namespace tarn::engine {
+
+Result<chat::Conversation> Engine::render_chat(chat::RenderArgs args) {
+  args.now = utc_time(clock_->unix_s());
+  chat::Conversation conversation;
+  TARN_TRY(conversation.rendered, templates_.render(args));
+  TARN_TRY(conversation.ids,
+           text_.encode(
+               conversation.rendered.text,
+               {.add_bos = true, .parse_special = true, .origins = conversation.rendered.origins}));
+  return conversation;
+}
+
+Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& conversation) {
+  Session& s = sessions_[idx];
+  const std::span<const u32> ids = conversation.ids;
+  // All that a feed could refuse is asked before anything is dropped.
+  if (s.state == SessionState::generating) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "the session is generating: wait for its end, or cancel it"});
+  }
+  if (ids.size() > plan_.context_tokens) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "the conversation is longer than the context: shorten it, or raise -c "
+                         "(kv.context_tokens)",
+                 .figures = {{{"tokens", ids.size()}, {"context", plan_.context_tokens}}}});
+  }
+  TARN_CHECK(check_ids(model_.spec, ids));
+  const auto n_ids = static_cast<u32>(ids.size());
+  const auto n_common =
+      static_cast<u32>(std::ranges::mismatch(s.ids.first(s.n_ids), ids).in2 - ids.begin());
+  if (!s.sequence.has_room(std::min(n_common, s.sequence.n_slots()), n_ids)) {
+    return no_slots_left(kv_.pool(), n_ids);
+  }
+  if (n_common < std::min(s.chat.n_ids, s.n_ids)) tell_of_change(s, conversation, n_common);
+  if (n_common < s.n_ids) TARN_CHECK(truncate(idx, n_common));
+  const u32 n_kept = std::min({n_common, s.sequence.n_slots(), n_ids - std::min(n_ids, 1u)});
+  s.generation.reused = {};
+  TARN_CHECK(feed(idx, ids.subspan(n_common)));
+  s.generation.reused.n_from_memory += n_kept;
+  s.chat.n_ids = n_ids;
+  return {};
+}
+
+// Once a session: a template that rewrites earlier messages does so each time.
+void Engine::tell_of_change(Session& s, const chat::Conversation& conversation, u32 n_common) {
+  if (s.chat.has_told) return;
+  s.chat.has_told = true;
+  std::array<char, plan::kPieceBytesMax> piece;
+  const u64 idx = std::min<u64>(n_common, conversation.ids.size());
+  const u8 origin = chat::origin_of_token(conversation, idx, text_.tokenizer(), piece);
+  if (origin < chat::origin_of_message(0)) {
+    log_.info(
+        "session %u: the conversation's tokens changed in front of its messages; %u of %u "
+        "are kept",
+        s.idx, n_common, s.chat.n_ids);
+    return;
+  }
+  log_.info(
+      "session %u: message %u of the conversation changed, or the template writes it "
+      "differently now; %u of %u tokens are kept",
+      s.idx, 1u + origin - chat::origin_of_message(0), n_common, s.chat.n_ids);
+}
+
+}  // namespace tarn::engine

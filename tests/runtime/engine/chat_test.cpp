@@ -1,0 +1,210 @@
+// Goal    feeding a whole conversation computes what is new of it and nothing else, gives the
+//         tokens of a session that read it at once, leaves a session alone where it is refused, and
+//         the log says once which message changed.
+// Method  conversations of one id a byte, made by hand, so that no template is needed; counted rows
+//         of prefill; a pool that other sessions and forks hold.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/open_engine.h"
+
+namespace tarn {
+namespace {
+
+using engine::SessionIdx;
+using test::OpenEngine;
+using test::random_ids;
+using test::small_config;
+using test::SmallModel;
+
+// What chat::Conversation borrows.
+struct Talk {
+  std::string text;
+  std::vector<u8> origins;
+  std::vector<u32> ids;
+  chat::Conversation view() const {
+    return {.rendered = {.text = text, .origins = origins}, .ids = ids};
+  }
+};
+
+Talk talk_of(std::vector<u32> ids) { return {.text = {}, .origins = {}, .ids = std::move(ids)}; }
+
+std::vector<u32> ids_of(const engine::Engine& engine, SessionIdx idx) {
+  const engine::Session& s = engine.session_state(idx);
+  return {s.ids.begin(), s.ids.begin() + s.n_ids};
+}
+
+std::vector<u32> joined(std::vector<u32> a, const std::vector<u32>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// The tokens that a session of these ids says next.
+std::vector<u32> answer(OpenEngine& open, SessionIdx idx, u32 n = 8) {
+  REQUIRE(open.engine.generate(idx, {.max_tokens = n, .ignore_end = true}).has_value());
+  return test::read_all(open.engine, idx).tokens;
+}
+
+TEST_CASE("each turn computes its new tokens alone, and says what one long prompt would") {
+  const SmallModel model("llama", "q8_0");
+  OpenEngine open(model.path(), small_config());
+  Talk talk = talk_of({});
+  const SessionIdx session = *open.engine.create_session();
+  for (u32 turn = 0; turn < 12; ++turn) {
+    CAPTURE(turn);
+    // The answer comes back as its last token but one wrote it: a template need not agree.
+    if (turn > 0) talk.ids.pop_back();
+    talk.ids = joined(talk.ids, random_ids(turn, 5 + turn));
+    const std::vector<u32> before = ids_of(open.engine, session);
+    const u64 n_rows = open.engine.status().counters.n_prefill_rows;
+    REQUIRE(open.engine.feed_chat(session, talk.view()).has_value());
+    CHECK(ids_of(open.engine, session) == talk.ids);
+    const std::vector<u32> got = answer(open, session);
+    const u64 n_computed = open.engine.status().counters.n_prefill_rows - n_rows;
+    const u64 n_common = before.empty() ? 0 : before.size() - 1;
+    CHECK(n_computed == talk.ids.size() - n_common);
+    const engine::Session& s = open.engine.session_state(session);
+    CHECK(s.generation.reused.n_tokens() == n_common);
+
+    OpenEngine other(model.path(), small_config());
+    CHECK(answer(other, other.session_with(talk.ids)) == got);
+    talk.ids = joined(talk.ids, got);
+  }
+}
+
+TEST_CASE("the same again, a beginning of it, and nothing") {
+  const SmallModel model("llama", "f16");
+  OpenEngine open(model.path(), small_config());
+  const Talk talk = talk_of(random_ids(1, 100));
+  const SessionIdx session = *open.engine.create_session();
+  REQUIRE(open.engine.feed_chat(session, talk.view()).has_value());
+  const std::vector<u32> want = answer(open, session);
+  for (u32 i = 0; i < 2; ++i) {  // another answer to the same
+    const u64 n_rows = open.engine.status().counters.n_prefill_rows;
+    REQUIRE(open.engine.feed_chat(session, talk.view()).has_value());
+    CHECK(ids_of(open.engine, session) == talk.ids);
+    CHECK(answer(open, session) == want);
+    CHECK(open.engine.status().counters.n_prefill_rows - n_rows == 1);
+    CHECK(open.engine.session_state(session).generation.reused.n_tokens() == 99);
+  }
+  const Talk part = talk_of(random_ids(1, 70));
+  REQUIRE(open.engine.feed_chat(session, part.view()).has_value());
+  CHECK(ids_of(open.engine, session) == part.ids);
+  OpenEngine other(model.path(), small_config());
+  CHECK(answer(open, session) == answer(other, other.session_with(part.ids)));
+  REQUIRE(open.engine.feed_chat(session, talk_of({}).view()).has_value());
+  CHECK(ids_of(open.engine, session).empty());
+}
+
+TEST_CASE("a refused conversation leaves the session as it was") {
+  const SmallModel model("llama", "f16");
+  Config config = small_config();
+  config.context_tokens = 256;
+  config.sessions_max = 2;
+  config.reuse.prefix = false;
+  OpenEngine open(model.path(), config);
+  const std::vector<u32> first = random_ids(1, 200);
+  const SessionIdx session = open.session_with(first);
+  open.run();
+  const std::vector<u32> said = answer(open, session);
+  const std::vector<u32> before = ids_of(open.engine, session);
+  const u32 n_slots = open.engine.session_state(session).sequence.n_slots();
+  const auto is_as_before = [&] {
+    return ids_of(open.engine, session) == before &&
+           open.engine.session_state(session).sequence.n_slots() == n_slots;
+  };
+  const auto refused = [&](const std::vector<u32>& ids) {
+    const Result<void> fed = open.engine.feed_chat(session, talk_of(ids).view());
+    REQUIRE_FALSE(fed.has_value());
+    CHECK(is_as_before());
+    return fed.error().status;
+  };
+  std::vector<u32> other = joined(random_ids(1, 50), random_ids(2, 150));
+  CHECK(refused(random_ids(1, 257)) == Status::invalid_request);
+  other[120] = 1u << 20;  // no token
+  CHECK(refused(other) == Status::invalid_request);
+  other[120] = 1;
+  // A fork shares what would be dropped: dropping it gives back nothing.
+  const Result<SessionIdx> fork = open.engine.fork(session);
+  REQUIRE(fork.has_value());
+  CHECK(refused(joined(random_ids(1, 10), random_ids(4, 190))) == Status::would_block);
+  REQUIRE(open.engine.generate(session, {.max_tokens = 1, .ignore_end = true}).has_value());
+  const Result<void> busy = open.engine.feed_chat(session, talk_of(other).view());
+  CHECK(busy.error().status == Status::invalid_request);
+  test::read_all(open.engine, session);
+  open.engine.destroy_session(*fork);
+  REQUIRE(open.engine.feed_chat(session, talk_of(other).view()).has_value());
+  CHECK(ids_of(open.engine, session) == other);
+  REQUIRE(open.engine.feed_chat(session, talk_of(first).view()).has_value());
+  CHECK(answer(open, session) == said);
+}
+
+struct Lines {
+  std::vector<std::string> lines;
+  Log log() {
+    return Log(
+        [](void* self, LogLevel, const char* text) {
+          const std::string line = text;
+          if (line.find("conversation") == std::string::npos) return;
+          static_cast<Lines*>(self)->lines.push_back(line);
+        },
+        this, LogLevel::info);
+  }
+};
+
+// A conversation that the vocabulary writes: one id a piece, "#" and a line's end of the template.
+Talk written(OpenEngine& open, const std::vector<std::string>& messages) {
+  Talk talk;
+  for (u64 i = 0; i < messages.size(); ++i) {
+    talk.text += "#" + messages[i] + "\n";
+    talk.origins.push_back(chat::kFromTemplate);
+    talk.origins.insert(talk.origins.end(), messages[i].size(), chat::origin_of_message(i));
+    talk.origins.push_back(chat::kFromTemplate);
+  }
+  const auto ids = open.engine.text().encode(talk.text, {.add_special = true});
+  REQUIRE(ids.has_value());
+  talk.ids.assign(ids->begin(), ids->end());
+  return talk;
+}
+
+TEST_CASE("the log says once a session which message changed") {
+  struct Case {
+    const char* name;
+    std::vector<std::string> before, after;
+    const char* says;  // nullptr: nothing
+  };
+  const Case cases[] = {
+      {"grows", {"bakeri", "somu"}, {"bakeri", "somu", "tel"}, nullptr},
+      {"first", {"bakeri", "somu", "tel"}, {"bakeru", "somu", "tel"}, "message 1 "},
+      {"second", {"bakeri", "somu", "tel"}, {"bakeri", "xomu", "tel"}, "message 2 "},
+      {"last", {"bakeri", "somu", "tel"}, {"bakeri", "somu", "bel"}, "message 3 "},
+      {"one fell out", {"bakeri", "somu", "tel"}, {"bakeri", "tel"}, "message 2 "},
+  };
+  for (const char* arch : {"llama", "qwen2"}) {
+    const SmallModel model(arch, "f16");
+    Lines lines;
+    OpenEngine open(model.path(), small_config(), nullptr, nullptr, lines.log());
+    for (const Case& c : cases) {
+      CAPTURE(std::string(arch));
+      CAPTURE(c.name);
+      lines.lines.clear();
+      const SessionIdx session = *open.engine.create_session();
+      const Talk before = written(open, c.before), after = written(open, c.after);
+      REQUIRE(open.engine.feed_chat(session, before.view()).has_value());
+      answer(open, session);
+      REQUIRE(open.engine.feed_chat(session, after.view()).has_value());
+      CHECK(lines.lines.size() == (c.says == nullptr ? 0 : 1));
+      if (c.says != nullptr && !lines.lines.empty()) {
+        CHECK(lines.lines[0].find(c.says) != std::string::npos);
+      }
+      REQUIRE(open.engine.feed_chat(session, before.view()).has_value());
+      CHECK(lines.lines.size() <= 1);
+      open.engine.destroy_session(session);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarn
