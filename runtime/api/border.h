@@ -93,6 +93,7 @@ class Call {
  public:
   explicit operator bool() const { return why_not_ == nullptr; }
   const char* why_not() const { return why_not_; }
+  engine::Engine& engine() const { return instance_->engine; }
   // Returns the handle of a new session, initialised for its first call.
   tarn_session* begin_session(engine::SessionIdx idx) const {
     Instance::SessionHandle& handle = instance_->sessions[idx];
@@ -125,7 +126,6 @@ class EngineCall : public Call {
  public:
   explicit EngineCall(tarn_engine* engine)
       : Call(reinterpret_cast<Instance*>(engine), "engine is NULL: open one with tarn_open") {}
-  engine::Engine& engine() const { return instance_->engine; }
   // Runs fn(engine) on the engine's thread; a value of its Result is dropped.
   template <class Fn>
   Result<void> run(Fn&& fn) const {

@@ -68,6 +68,7 @@ Result<Instance*> Instance::start(const tarn_options& options, const Lent& lent,
   }
   tarn_options* const hooks = &instance->options_;
   open->model_path = options.model_path;
+  if (options.chat_template != nullptr) open->chat_template = options.chat_template;
   open->reserve = lent.reserve != nullptr ? lent.reserve : &instance->system_reserve_;
   open->clock = &instance->clock_;
   open->device = lent.device;

@@ -1,4 +1,4 @@
-/* runtime/api/tarn.h: the whole public interface of libtarn, C11. Version 0: it may still change.
+/* runtime/api/tarn.h: the public interface of libtarn, C11; conversations: tarn_chat.h. Version 0.
  *
  * Tarn runs one quantised language model inside one fixed memory budget. This header is the manual.
  *
@@ -101,8 +101,7 @@ typedef struct tarn_options {
   uint32_t struct_size;
   int32_t log_level;       /* least level that is reported: 0 debug, 1 info, 2 warning, 3 error */
   const char* model_path;  /* a GGUF file */
-  const char* config_toml; /* configuration as text (keys: configs/README.md); NULL: defaults.
-                               memory.budget_bytes has no default: set it there or below */
+  const char* config_toml; /* keys: configs/README.md; NULL: defaults, which have no budget */
   uint64_t budget_bytes;   /* ceiling over all memory of the engine; 0: as in config_toml */
   tarn_log_fn log;
   void* log_context;
@@ -112,6 +111,7 @@ typedef struct tarn_options {
   void* progress_context;
   const uint32_t* cpus; /* CPUs of the process for the engine's threads; NULL: all */
   uint32_t n_cpus;
+  const char* chat_template; /* see tarn_chat.h; NULL: the model's own */
 } tarn_options;
 
 /* Reserves every byte that the engine will use and reads the weights, or keeps nothing. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/api/tarn.h"
+#include "runtime/api/tarn_chat.h"
 
 static int failures = 0;
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""archive_symbols.py NM OBJDUMP ARCHIVE HEADER [--cuda]: libtarn.a is a guest in its host.
+"""archive_symbols.py NM OBJDUMP ARCHIVE HEADER... [--cuda]: libtarn.a is a guest in its host.
 
-Goal    the archive exports the functions of the public header and nothing else, needs no symbol
+Goal    the archive exports the functions of the public headers and nothing else, needs no symbol
         that ends, prints to or changes the host's process, and keeps no writable state beside the
         few statics that are listed here.
 Method  nm and objdump on the finished archive; the lists below. archive_symbols_test.py feeds the
@@ -10,6 +10,7 @@ Method  nm and objdump on the finished archive; the lists below. archive_symbols
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 FORBIDDEN = {
     "ends the process":
@@ -97,15 +98,15 @@ def state_problems(listing, allowed=()):
 
 
 def main():
-    nm, objdump, archive, header = sys.argv[1:5]
-    has_cuda = sys.argv[5:] == ["--cuda"]
+    nm, objdump, archive, *headers = [arg for arg in sys.argv[1:] if arg != "--cuda"]
+    has_cuda = "--cuda" in sys.argv
 
     def run(*command):
         return subprocess.run([*command, archive], capture_output=True, text=True,
                               check=True).stdout
 
-    with open(header, encoding="utf-8") as file:
-        found = list(name_problems(run(nm), file.read(), CUDA_NAMES if has_cuda else frozenset()))
+    declared = "".join(Path(header).read_text(encoding="utf-8") for header in headers)
+    found = list(name_problems(run(nm), declared, CUDA_NAMES if has_cuda else frozenset()))
     found += state_problems(run(objdump, "-t", "-C"), CUDA_STATE if has_cuda else ())
     for line in found:
         print(line)

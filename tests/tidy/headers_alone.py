@@ -19,7 +19,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 import tidy  # noqa: E402
 
-PUBLIC = "runtime/api/tarn.h"
+PUBLIC = ("runtime/api/tarn.h", "runtime/api/tarn_chat.h")
 
 
 def is_first_in_its_source(tree, header):
@@ -45,10 +45,10 @@ def main():
     asked = set(sys.stdin.read().split())
     headers = [p for p in tree.files if p in asked and p.endswith(".h")]
     headers = [p for p in headers if cuda or "/cuda/" not in p]
-    headers = [p for p in headers if p == PUBLIC or not is_first_in_its_source(tree, p)]
+    headers = [p for p in headers if p in PUBLIC or not is_first_in_its_source(tree, p)]
     jobs = [(h, "c++", [compiler, "-std=c++20", "-I", root, *flags]) for h in headers]
-    if PUBLIC in headers:
-        jobs.append((PUBLIC, "c", [compiler, "-std=c11", "-pedantic-errors", "-I", root]))
+    jobs += [(h, "c", [compiler, "-std=c11", "-pedantic-errors", "-I", root])
+             for h in headers if h in PUBLIC]
     n_bad = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for header, status, text in pool.map(compile_alone, jobs):

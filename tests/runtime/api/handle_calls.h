@@ -1,5 +1,6 @@
-// Every function of tarn.h that takes an engine or a session, called with arguments that it would
-// accept, and whether it answered as a refused call must: TARN_INVALID_REQUEST, a sentence, and
+// Every function of tarn.h and tarn_chat.h that takes an engine or a session, called with arguments
+// that it would accept, and whether it answered as a refused call must: TARN_INVALID_REQUEST, a
+// sentence, and
 // out-parameters of zeros. No doctest here: a forked child runs this too.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "runtime/api/tarn.h"
+#include "runtime/api/tarn_chat.h"
 
 namespace tarn::test {
 
@@ -48,6 +49,7 @@ T filled() {
 
 inline constexpr uint32_t kAnyId = 1;
 inline constexpr char kAnyText[] = "bakeri";
+inline constexpr char kAnyMessages[] = R"([{"role":"user","content":"bakeri"}])";
 inline constexpr uint64_t kUnwritten = 99;
 
 inline constexpr HandleCall kHandleCalls[] = {
@@ -94,6 +96,21 @@ inline constexpr HandleCall kHandleCalls[] = {
     {"tarn_session_feed_text",
      [](const Handles& on) {
        return is_refusal(on, tarn_session_feed_text(on.session, kAnyText, 6, 0));
+     }},
+    {"tarn_chat_render",
+     [](const Handles& on) {
+       char text[64];
+       uint32_t ids[64];
+       uint64_t n_bytes = kUnwritten, n_ids = kUnwritten;
+       return is_refusal(on,
+                         tarn_chat_render(on.engine, kAnyMessages, sizeof kAnyMessages - 1, nullptr,
+                                          text, sizeof text, &n_bytes, ids, 64, &n_ids)) &&
+              n_bytes == 0 && n_ids == 0;
+     }},
+    {"tarn_session_feed_chat",
+     [](const Handles& on) {
+       return is_refusal(
+           on, tarn_session_feed_chat(on.session, kAnyMessages, sizeof kAnyMessages - 1, nullptr));
      }},
     {"tarn_session_generate",
      [](const Handles& on) {

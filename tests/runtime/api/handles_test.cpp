@@ -1,8 +1,8 @@
 // Goal    a call on an engine that is not this process' own is refused, and one without an engine:
 //         at once, with a sentence, with zeros in what it gives out; and its process goes on.
-// Method  every function of tarn.h that takes a handle, found in the header's text: with NULL, and
-//         in children of fork(2) under an alarm, while the engine computes, between calls and from
-//         a callback. Then the parent's session goes on, and its store is opened again.
+// Method  every function of the headers that takes a handle, found in their text: with NULL, and in
+//         children of fork(2) under an alarm, while the engine computes, between calls and from a
+//         callback. Then the parent's session goes on, and its store is opened again.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -57,9 +57,10 @@ int in_timed_child(Fn&& fn) {
 bool names_the_fork() { return std::strstr(tarn_error_text(), "fork(2)") != nullptr; }
 
 TEST_CASE("the table of calls has every function that takes a handle") {
-  std::ifstream file(test::source_folder() + "/runtime/api/tarn.h");
   std::stringstream text;
-  text << file.rdbuf();
+  for (const char* name : {"/runtime/api/tarn.h", "/runtime/api/tarn_chat.h"}) {
+    text << std::ifstream(test::source_folder() + name).rdbuf();
+  }
   const std::string header = text.str();
   const std::regex declared(R"(TARN_API [\w ]+?\**(\w+)\(tarn_(?:engine|session)\* \w+)");
   std::set<std::string> want, got;

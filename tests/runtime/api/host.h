@@ -12,11 +12,18 @@
 namespace tarn::test {
 
 struct Host {
-  explicit Host(const std::string& path, const char* toml = "kv.context_tokens = 512\n") {
+  explicit Host(const std::string& path, const char* toml = "kv.context_tokens = 512\n",
+                const char* chat_template = nullptr) {
     tarn_options options = TARN_INIT(tarn_options);
     options.model_path = path.c_str();
     options.config_toml = toml;
+    options.chat_template = chat_template;
     options.budget_bytes = 1ull << 30;
+    options.log = [](void* self, int32_t, const char* line) {
+      static_cast<Host*>(self)->log += std::string(line) + "\n";
+    };
+    options.log_context = this;
+    options.log_level = 1;
     options.fatal = [](void* self, const char*, const char*, uint32_t) {
       ++static_cast<Host*>(self)->n_fatal;
     };
@@ -32,6 +39,7 @@ struct Host {
   }
   tarn_engine* engine = nullptr;
   int n_fatal = 0;
+  std::string log;  // written on the engine's thread
 };
 
 struct Answer {
