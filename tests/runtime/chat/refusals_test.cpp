@@ -1,0 +1,167 @@
+// Goal    a hostile template, or messages that are none, are refused with a sentence, within the
+//         bounds; what fits the stated memory is rendered.
+// Method  tables of templates and of messages, each with words of its refusal. Steps, depth and
+//         memory are counted, so no test here reads a clock.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "tests/runtime/chat/template_run.h"
+
+namespace tarn::chat::test {
+namespace {
+
+constexpr std::string_view kOne = R"([{"role": "user", "content": "Hi"}])";
+constexpr u64 kMemoryBytes = u64{32} << 20;
+
+std::string repeated(std::string_view what, u32 n) {
+  std::string text;
+  for (u32 i = 0; i < n; ++i) text += what;
+  return text;
+}
+
+struct Case {
+  std::string source;
+  const char* why;
+};
+
+TEST_CASE("a hostile template ends within the bounds") {
+  const std::string doubling =
+      "{% set ns = namespace(s='0123456789abcdef', l=[1], k=[1]) %}{% for i in range(60) %}";
+  const Case cases[] = {
+      {"{% for i in range(1000000000) %}x{% endfor %}", "range: too large"},
+      {"{% for i in range(99999) %}{% for j in range(99999) %}{% set x = 1 %}{% endfor %}"
+       "{% endfor %}",
+       "too many steps"},
+      {"{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "too deeply"},
+      {doubling + "{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}", "chat.memory_bytes"},
+      {"{{ 'abcdefgh' * 1000000000 }}", "too many steps"},
+      {"{{ [1, 2] * 90000 * 10 }}", "chat.memory_bytes"},
+      {"{{ [1, 2] * 1000000000 }}", "chat.memory_bytes"},
+      {doubling + "{% set ns.l = [ns.l, ns.l] %}{% set ns.k = [ns.k, ns.k] %}{% endfor %}"
+                  "{{ ns.l == ns.k }}",
+       "too many steps"},
+      {doubling + "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | tojson }}", "too many steps"},
+      {"{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}"
+       "{{ ns.l }}",
+       "too deeply"},
+      {"{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}", "printing"},
+      {"{{ " + repeated("(", 5000) + "1" + repeated(")", 5000) + " }}", "too deeply"},
+      {"{{ " + repeated("[", 5000) + repeated("]", 5000) + " }}", "too deeply"},
+      {"{{ " + repeated("not ", 5000) + "1 }}", "too deeply"},
+      {"{{ " + repeated("-", 5000) + "1 }}", "too deeply"},
+      {"{{ 1" + repeated("|string", 5000) + " }}", "too deeply"},
+      {"{{ 1" + repeated("+1", 200) + " }}", "more parts"},
+      {"{{ messages" + repeated(".abc", 5000) + " }}", "too deeply"},
+      {repeated("{% if 1 %}", 5000) + repeated("{% endif %}", 5000), "too deeply"},
+      {repeated("{% for i in [1] %}", 300) + repeated("{% endfor %}", 300), "too deeply"},
+      {"{% set ab='ab' * 100000 %}{% set t = ab ~ 'x' %}{% set u = ab ~ ab %}"
+       "{% for i in range(99999) %}{% set x = t in u %}{% endfor %}",
+       "too many steps"},
+      {"{% set ab='ab' * 100000 %}{% for i in range(99999) %}{% set x = ab.rfind(ab) %}{% endfor "
+       "%}",
+       "too many steps"},
+      {"{% for i in range(99999) %}{{ strftime_now('%c%c%c%c%c%c%c%c') }}{% endfor %}",
+       "too many steps"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.source.substr(0, 200));
+    const Answer answer = render(c.source, {.messages = kOne}, kMemoryBytes);
+    CAPTURE(answer.why);
+    CHECK(answer.why.find(c.why) != std::string::npos);
+  }
+  // More variables than names have room for.
+  std::string many;
+  for (u32 i = 0; i < 2000; ++i) many += "{% set v" + std::to_string(i) + " = 1 %}";
+  CHECK(render(many, {.messages = kOne}, kMemoryBytes).why.find("variables") != std::string::npos);
+}
+
+TEST_CASE("what is no template, or not known, is refused with its line") {
+  const Case cases[] = {
+      {"a\n{{ messages", "a tag without its end (line 2)"},
+      {"\n\n{% if 1 %}x", "its end (line 3)"},
+      {"{% endif %}", "endif"},
+      {"{{ 1 + }}", "means nothing"},
+      {"{{ 'abc }}", "closing quote"},
+      {"{# abc", "comment"},
+      {"{% raw %}abc", "endraw"},
+      {"{{ 1 ) }}", "bracket"},
+      {"{{ 1 ! 2 }}", "no meaning"},
+      {"{% break %}", "%}"},
+      {"\n{% include 'x' %}",
+       "tag that Tarn does not know: pass another with --chat-template "
+       "(chat_template): include (line 2)"},
+      {"{% for x in y recursive %}{% endfor %}", "recursive"},
+      {"{{ messages\n | from_json }}",
+       "filter that Tarn does not know: pass another with --chat-template (chat_template): "
+       "from_json (line 2)"},
+      {"{{ 1 is odder }}", "test that Tarn does not know"},
+      {"{{ cycler(1, 2) }}", "cycler"},
+      {"{{ 'a'.zfill(3) }}", "zfill"},
+      {"\xFF", "UTF-8"},
+      {"\n{{ messages[0].missing.more }}", "missing (line 2)"},
+      {"{{ missing + 1 }}", "missing"},
+      {"{{ 1 + 'a' }}", "does not join"},
+      {"{{ 1 // 0 }}", "division by 0"},
+      {"{{ 9223372036854775807 + 1 }}", "integer so large"},
+      {"{{ f(1) }}", "f (line 1)"},
+      {"{{ raise_exception('Roles must alternate, user and assistant, and so on to the end!') }}",
+       "refuses these messages: Roles must alternate, user and assistant, and so on to the end!"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.source);
+    const Answer answer = render(c.source, {.messages = kOne}, kMemoryBytes);
+    CAPTURE(answer.why);
+    CHECK(answer.why.find(c.why) != std::string::npos);
+  }
+}
+
+TEST_CASE("messages that are none are refused") {
+  struct Bad {
+    std::string messages;
+    const char* why;
+  };
+  const Bad cases[] = {
+      {"", "no JSON"},
+      {"[", "no JSON"},
+      {"[{\"role\": \"user\", \"content\": \"a\"}] x", "no JSON"},
+      {"[{\"role\": \"user\" \"content\": \"a\"}]", "no JSON"},
+      {"[{\"role\": \"\xFF\"}]", "no JSON"},
+      {std::string("[{\"role\": \"user\"}]\0x", 20), "no JSON"},
+      {"{}", "array of objects"},
+      {"[]", "array of objects"},
+      {"[1]", "array of objects"},
+      {"\"text\"", "array of objects"},
+      {repeated("[", 100) + repeated("]", 100), "nested too deeply"},
+      {"[{\"role\": \"user\", \"content\": \"" + repeated("x", 40'000'000) + "\"}]",
+       "chat.memory_bytes"},
+      {"[" + repeated("{},", 2'000'000) + "{}]", "chat.memory_bytes"},
+  };
+  for (const Bad& c : cases) {
+    CAPTURE(c.messages.substr(0, 100));
+    const Answer answer =
+        render("{{ messages[0].content }}", {.messages = c.messages}, kMemoryBytes);
+    CAPTURE(answer.why);
+    CHECK(answer.why.find(c.why) != std::string::npos);
+    CHECK(answer.status == Status::invalid_request);
+  }
+  CHECK(render("{{ tools }}", {.messages = kOne, .tools = "{}"}, kMemoryBytes)
+            .why.find("tools must be") != std::string::npos);
+  CHECK(render("{{ x }}", {.messages = kOne, .arguments = "[]"}, kMemoryBytes)
+            .why.find("must be a JSON object") != std::string::npos);
+}
+
+TEST_CASE("any memory is enough to refuse, and what the header states to render") {
+  const std::string content = repeated("words and words, ", 4000);
+  const std::string messages = "[{\"role\": \"user\", \"content\": \"" + content + "\"}]";
+  constexpr std::string_view kSource =
+      "{% for m in messages %}<|{{ m.role }}|>{{ m['content'] | trim + '' }}<|end|>{% endfor %}";
+  CHECK(render(kSource, {.messages = messages}, 12 * messages.size() + 65536).why == "");
+  for (u64 n = 0; n < 300'000; n += 997) {
+    const Answer answer = render(kSource, {.messages = messages}, n);
+    CHECK((answer.why.empty() || answer.why.find("chat.memory_bytes") != std::string::npos));
+  }
+}
+
+}  // namespace
+}  // namespace tarn::chat::test
