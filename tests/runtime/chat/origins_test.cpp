@@ -14,7 +14,8 @@ namespace tarn::chat::test {
 namespace {
 
 constexpr std::string_view kMessages =
-    R"([{"role": "user", "content": " Ab-cd "}, {"role": "user", "content": "x<y", "n": [1, {"k": "v"}]}])";
+    R"([{"role": "user", "content": " Ab-cd "}, )"
+    R"({"role": "user", "content": "x<y", "n": [1, {"k": "v"}]}])";
 constexpr std::string_view kTools = R"([{"name": "tool"}])";
 
 // '.': the template; 'c': the caller; '0', '1': a message.
