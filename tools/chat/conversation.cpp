@@ -92,8 +92,8 @@ ChatStep Conversation::obey(const std::string& command) {
   }
   if (name == "/undo") {
     if (!undo()) return {ChatWant::refuse, "there is no message to undo"};
-    return {ChatWant::changed, "the last message and its answer are dropped; " +
-                                   std::to_string(messages_.size()) + " messages stay"};
+    return {ChatWant::changed, "the last message and its answer are dropped; messages left: " +
+                                   std::to_string(messages_.size())};
   }
   return {ChatWant::refuse, "no command '" + escaped(name) + "'; there are: " + kCommands +
                                 "; a message that begins with / stands in \"\"\""};

@@ -191,8 +191,8 @@ void EngineOptions::add_to(const Command& command) {
       .check(is_not_empty);
   command.add_option(
       "-c,--ctx-size", context_tokens,
-      "tokens of context to plan KV for (default: what the prompt and -n need in run, the longest "
-      "FILE in ingest, else the model's)");
+      "tokens of context to plan KV for (default: what the prompt and -n need in run, at most 8192 "
+      "in chat, the longest FILE in ingest, else the model's)");
   command
       .add_option("--budget", budget,
                   "ceiling over all memory: bytes, 6GiB, 512MiB; auto: what is free, less a "
@@ -285,11 +285,13 @@ std::string to_toml(const Config& config) {
   return out.str();
 }
 
-EngineHandle::EngineHandle(const std::string& model_path, const Config& config, bool verbose) {
+EngineHandle::EngineHandle(const std::string& model_path, const Config& config, bool verbose,
+                           const std::string& chat_template) {
   const std::string toml = to_toml(config);
   tarn_options options = TARN_INIT(tarn_options);
   options.model_path = model_path.c_str();
   options.config_toml = toml.c_str();
+  if (!chat_template.empty()) options.chat_template = chat_template.c_str();
   options.log = print_log;
   options.log_level = verbose ? 0 : 2;
   options.fatal = on_fatal;

@@ -61,8 +61,10 @@ std::string to_toml(const Config& config);
 class EngineHandle {
  public:
   // Opens an engine, with log lines on standard error; on a terminal also the plan's total before
-  // loading, and progress. `verbose`: the whole plan and all log lines. Throws Failure.
-  EngineHandle(const std::string& model_path, const Config& config, bool verbose);
+  // loading, and progress. `verbose`: the whole plan and all log lines. `chat_template`: as in
+  // tarn_options; "": the model's own. Throws Failure.
+  EngineHandle(const std::string& model_path, const Config& config, bool verbose,
+               const std::string& chat_template = "");
   EngineHandle(const EngineHandle&) = delete;
   EngineHandle& operator=(const EngineHandle&) = delete;
   ~EngineHandle() { tarn_close(engine_); }

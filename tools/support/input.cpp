@@ -21,12 +21,17 @@ using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 }  // namespace
 
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, u64 bytes_max) {
   const File file(std::fopen(path.c_str(), "rb"), std::fclose);
   if (file == nullptr) fail_io("cannot open", path);
   std::string text;
   char piece[65536];
-  while (const size_t n = std::fread(piece, 1, sizeof piece, file.get())) text.append(piece, n);
+  while (const size_t n = std::fread(piece, 1, sizeof piece, file.get())) {
+    text.append(piece, n);
+    if (text.size() <= bytes_max) continue;
+    throw Failure{kExitRefused, path + ": larger than " + std::to_string(bytes_max / 1024) +
+                                    " KiB, the largest that is read here: is it the right file?"};
+  }
   if (std::ferror(file.get()) != 0) fail_io("cannot read", path);
   return text;
 }

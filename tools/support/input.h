@@ -8,8 +8,9 @@
 
 namespace tarn::tools {
 
-// Returns every byte of a file, a pipe or /dev/stdin. Throws Failure (exit code 74).
-std::string read_file(const std::string& path);
+// Returns every byte of a file, a pipe or /dev/stdin. Throws Failure (exit code 74), and with exit
+// code 78 if there are more than `bytes_max`.
+std::string read_file(const std::string& path, u64 bytes_max = ~u64{0});
 // Reads token ids separated by white space. Throws Failure with the first word that is not an id.
 std::vector<u32> read_ids(const std::string& path);
 // Warns on standard error that `what` (a prompt) is empty; `file`: its source, or "".

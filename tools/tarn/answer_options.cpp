@@ -27,6 +27,10 @@ void AnswerOptions::add_to(const Command& command) {
   command.add_flag("--ignore-eos", ignore_end_, "continue after the model's end token");
 }
 
+void AnswerOptions::stop_by_default(const std::string& text) {
+  if (stops_.empty()) stops_.push_back(text);
+}
+
 tarn_generate_options AnswerOptions::for_tokens(u32 max_tokens) {
   stop_texts_.clear();
   for (const std::string& stop : stops_) stop_texts_.push_back(stop.c_str());

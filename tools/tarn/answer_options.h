@@ -13,6 +13,8 @@ class AnswerOptions {
  public:
   // Adds the options of the sampler and the stops. The command adds -n itself.
   void add_to(const Command& command);
+  // Without --stop, this text ends an answer.
+  void stop_by_default(const std::string& text);
   // For at most this many tokens. Borrows the stops.
   tarn_generate_options for_tokens(u32 max_tokens);
 

@@ -156,6 +156,12 @@ f64 GenerationResult::decode_tokens_per_s() const {
   return timed ? static_cast<f64>(tokens.size() - 1) / decode_s : NAN;
 }
 
+void cancel(const ApiSession& session) {
+  check_api(tarn_session_cancel(session.get()));
+  tarn_event event = TARN_INIT(tarn_event);
+  while (event.type != TARN_EVENT_DONE) check_api(tarn_session_poll(session.get(), -1, &event));
+}
+
 GenerationResult generate(const ApiSession& session, const std::vector<u32>& prompt,
                           const tarn_generate_options& options, const GenerateHow& how) {
   constexpr size_t kTextBytesATokenMax = 64;

@@ -75,5 +75,7 @@ struct GenerateHow {
 // Feeds `prompt`, unless it is empty, and generates. Throws Failure.
 GenerationResult generate(const ApiSession& session, const std::vector<u32>& prompt,
                           const tarn_generate_options& options, const GenerateHow& how);
+// Ends an answer that `stop` left, without the rest of its events.
+void cancel(const ApiSession& session);
 
 }  // namespace tarn::tools

@@ -40,6 +40,7 @@ int run_command_line(int argc, char** argv) {
   app.set_version_flag("tarn " TARN_VERSION);
   app.require_subcommand(1, 1);
   tarn::tools::add_run(app);
+  tarn::tools::add_chat(app);
   tarn::tools::add_ingest(app);
   tarn::tools::add_plan(app);
   tarn::tools::add_inspect(app);

@@ -25,13 +25,19 @@ Ended run_tarn(const std::vector<std::string>& arguments, const std::string& out
   return run_program(TARN_PROGRAM, arguments, out_path);
 }
 
+Ended pipe_to_tarn(const std::string& input, const std::vector<std::string>& arguments) {
+  const TempFile in("stdin.txt");
+  tools::write_file(in.path(), input.data(), input.size());
+  return run_program(TARN_PROGRAM, arguments, "", in.path());
+}
+
 Ended run_program(const std::string& program, const std::vector<std::string>& arguments,
-                  const std::string& out_path) {
+                  const std::string& out_path, const std::string& in_path) {
   const TempFile out("stdout.txt"), err("stderr.txt");
   std::string line = quoted(program);
   for (const auto& argument : arguments) line += " " + quoted(argument);
   line += " >" + quoted(out_path.empty() ? out.path() : out_path) + " 2>" + quoted(err.path()) +
-          " </dev/null";
+          " <" + quoted(in_path);
   const int status = std::system(line.c_str());
   return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
           .out = out_path.empty() ? tools::read_file(out.path()) : "",

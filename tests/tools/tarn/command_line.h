@@ -13,7 +13,7 @@ struct Ended {
 
 // The same of another program with tarn's command line.
 Ended run_program(const std::string& program, const std::vector<std::string>& arguments,
-                  const std::string& out_path = "");
+                  const std::string& out_path = "", const std::string& in_path = "/dev/null");
 
 // Starts tarn with a terminal for standard error, and sends it `signal` when it says `when` there.
 struct Stopped {
@@ -25,5 +25,7 @@ Stopped stop_tarn(const std::vector<std::string>& arguments, const std::string& 
 
 // `out_path`: where standard output goes, instead of into Ended::out.
 Ended run_tarn(const std::vector<std::string>& arguments, const std::string& out_path = "");
+// With this standard input.
+Ended pipe_to_tarn(const std::string& input, const std::vector<std::string>& arguments);
 
 }  // namespace tarn::test

@@ -131,10 +131,12 @@ TEST_CASE("the program alone shows its help") {
   CHECK(alone.out == test::run_tarn({"--help"}).out);
 }
 
-// A command line for each command that takes a model; `is_measured`: what it prints are times.
+// A command line for each command that takes a model; `is_measured`: what it prints are times, or
+// depends on the model's name.
 struct WithModel {
   Words words;
   bool is_measured = false;
+  std::string input = "";
 };
 
 const std::string kModel = test::source_folder() + "/tools/builtin/logbook.gguf";
@@ -142,6 +144,10 @@ const std::string kText = test::source_folder() + "/CONTRIBUTING.md";
 
 std::vector<WithModel> all_with_model(const std::string& index_file, const std::string& store) {
   return {{{"run", "-p", "Log.", "-n", "4"}},
+          {{"chat", "-n", "4"}, true, "Log.\n"},
+          {{"template", "--chat-template", "plain", "--messages", "/dev/stdin"},
+           false,
+           "[{\"role\": \"user\", \"content\": \"a\"}]"},
           {{"ingest", kText, "--store", store}, true},
           {{"plan", "-c", "256", "--budget", "1GiB"}},
           {{"inspect"}},
@@ -152,9 +158,9 @@ std::vector<WithModel> all_with_model(const std::string& index_file, const std::
 }
 
 // Calibrating refuses what others disturbed.
-test::Ended run_again(const Words& words) {
+test::Ended run_again(const WithModel& one) {
   for (u32 i = 0;; ++i) {
-    test::Ended ended = test::run_tarn(words);
+    test::Ended ended = test::pipe_to_tarn(one.input, one.words);
     if (i == 4 || ended.err.find("disturbed the measurement") == std::string::npos) return ended;
   }
 }
@@ -179,14 +185,14 @@ TEST_CASE("every command that takes a model takes the built-in one where none is
   }
   for (const WithModel& one : all) {
     CAPTURE(one.words[0]);
-    const test::Ended without = run_again(one.words);
+    const test::Ended without = run_again(one);
     CAPTURE(without.err);
     CHECK(without.exit_code == 0);
     CHECK(without.out != "");
     CHECK(without.out.find("/proc/") == std::string::npos);
     Words words = one.words;
     words.insert(words.end(), {"-m", kModel});
-    if (!one.is_measured) CHECK(test::run_tarn(words).out == without.out);
+    if (!one.is_measured) CHECK(test::pipe_to_tarn(one.input, words).out == without.out);
     words.back() = "";
     const test::Ended unset = test::run_tarn(words);
     CHECK(unset.exit_code == 64);
