@@ -4,12 +4,15 @@
 #include <memory>
 #include <optional>
 
+#include "runtime/api/tarn_chat.h"
+#include "tools/chat/conversation.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
 #include "tools/tarn/answer_options.h"
+#include "tools/tarn/chat_options.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/context.h"
 #include "tools/tarn/kept_session.h"
@@ -24,6 +27,8 @@ struct RunCommand {
   std::string text, file, ids_file;
   SessionOptions session;
   std::string sample = kBuiltInNames[0];
+  ChatOptions chat;
+  bool is_chat = false;
   bool parse_special = false;
   bool json = false;
   i64 n_predict = 128;  // -1: until the end
@@ -76,6 +81,37 @@ void check_has_tokens(u64 n_tokens) {
                 "-f FILE"};
 }
 
+// What a template writes around the messages, about: for a context without -c.
+constexpr u64 kTemplateTokens = 256;
+
+void check_chat(const RunCommand& command) {
+  if (!command.is_chat && (command.chat.system || !command.chat.chat_template.empty())) {
+    throw Failure{kExitUsage, "--system and --chat-template need --chat"};
+  }
+  const bool has_text = command.prompt_option.count() > 0 || !command.file.empty();
+  if (command.is_chat && (!has_text || command.parse_special || command.session.is_kept())) {
+    throw Failure{kExitUsage,
+                  "--chat takes a message from -p TEXT or -f FILE, without --parse-special and "
+                  "--session: tarn chat keeps a conversation"};
+  }
+}
+
+// Answers the text as one message of a conversation.
+GenerationResult answer_chat(const RunCommand& command, const tarn_generate_options& options,
+                             const ApiSession& session, const Prompt& prompt) {
+  Conversation conversation;
+  conversation.begin({{"user", prompt.text}});
+  if (command.chat.system) conversation.set_system(*command.chat.system);
+  const std::string json = messages_to_json(conversation.messages());
+  check_api(tarn_session_feed_chat(session.get(), json.data(), json.size(), nullptr));
+  tarn_session_info info = TARN_INIT(tarn_session_info);
+  check_api(tarn_session_info_get(session.get(), &info));
+  GenerationResult result = generate(
+      session, {}, options, {.only_reads = command.n_predict == 0, .stream = !command.json});
+  result.n_prompt_tokens = info.n_tokens;
+  return result;
+}
+
 BuiltIn built_in_of(const RunCommand& command) {
   return command.sample == kBuiltInNames[0] ? BuiltIn::logbook : BuiltIn::recall;
 }
@@ -105,6 +141,7 @@ void run(RunCommand& command) {
   if (command.session.must_exist && !command.session.is_kept()) {
     throw Failure{kExitUsage, "--session-must-exist needs --session NAME: give both"};
   }
+  check_chat(command);
   const bool has_prompt =
       command.prompt_option.count() > 0 || !command.file.empty() || !command.ids_file.empty();
   if (command.engine.model.empty() && !has_prompt) {
@@ -115,9 +152,14 @@ void run(RunCommand& command) {
   if (!has_prompt) {
     throw Failure{kExitUsage, "run -m MODEL needs a prompt: -p TEXT, -f FILE or --prompt-ids FILE"};
   }
+  const bool is_built_in = command.engine.model.empty();
+  if (is_built_in && command.is_chat) command.answer.stop_by_default(kBuiltInStop);
   const auto built_in = built_in_unless_named(command.engine.model, built_in_of(command));
   const Prompt prompt = prompt_of(command);
-  const u64 n_prompt = prompt.ids.size();
+  u64 n_prompt = prompt.ids.size();
+  if (command.is_chat) {
+    n_prompt += encoded(command, command.chat.system.value_or(""), false).size() + kTemplateTokens;
+  }
   if (!command.session.is_kept()) check_has_tokens(n_prompt);
   Config config = command.engine.config();
   const bool keeps = command.session.is_kept();
@@ -134,13 +176,14 @@ void run(RunCommand& command) {
   }
   if (is_sized_here) warn_of_full_context(command, n_prompt, config.context_tokens);
   config.sessions_max = 1;
-  if (config.context_tokens != 0 && n_prompt > config.context_tokens) {
+  if (!command.is_chat && config.context_tokens != 0 && n_prompt > config.context_tokens) {
     throw Failure{kExitRefused, "the prompt has " + std::to_string(n_prompt) +
                                     " tokens, more than -c " +
                                     std::to_string(config.context_tokens) + ": raise -c"};
   }
   warn_beyond_training(command.engine.model, config.context_tokens);
-  const EngineHandle engine(command.engine.model, config, command.engine.verbose);
+  const EngineHandle engine(command.engine.model, config, command.engine.verbose,
+                            command.is_chat ? command.chat.template_text(is_built_in) : "");
   // At most the context: an answer's KV is reserved before it begins.
   const auto n_max = static_cast<i64>(engine.status().context_tokens);
   const i64 n_wanted = command.n_predict < 0 ? n_max : std::min(command.n_predict, n_max);
@@ -150,8 +193,9 @@ void run(RunCommand& command) {
   if (keeps) {
     kept.emplace(engine.get(), command.session);
     result = answer_kept(command, options, *kept, prompt);
+  } else if (const ApiSession session(engine.get()); command.is_chat) {
+    result = answer_chat(command, options, session, prompt);
   } else {
-    const ApiSession session(engine.get());
     result = generate(session, prompt.ids, options,
                       {.only_reads = command.n_predict == 0, .stream = !command.json});
   }
@@ -177,7 +221,7 @@ void add_run(const Command& app) {
       "  tarn run                                    the built-in model, on a sample\n"
       "  tarn run --sample recall -c 131072          recall over 128K tokens\n"
       "  tarn run -m model.gguf -p \"Once upon a time\" -n 64\n"
-      "  tarn run -m model.gguf -f chat.txt --parse-special -c 8192 --budget 6GiB\n"
+      "  tarn run -m model.gguf --chat -p \"Why is the sky blue?\" -c 8192 --budget 6GiB\n"
       "  tarn run -m model.gguf -f book.txt --session book --store ~/tarn -c 32768\n"
       "  tarn run -m model.gguf -p \"A list:\" --temp 0.7 --seed 7 --stop Note --json\n"
       "\nWhere --store DIR has kept sessions (tarn ingest, --session), a prompt that begins with "
@@ -203,6 +247,9 @@ void add_run(const Command& app) {
   command->prompt_option = text;
   text.excludes(file).excludes(ids);
   file.excludes(ids);
+  sub.add_flag("--chat", command->is_chat,
+               "give the prompt to the model as a user's message, by its chat template");
+  command->chat.add_to(sub);
   sub.add_flag("--parse-special", command->parse_special,
                "read control tokens written in the prompt as such");
   sub.add_option("--sample", command->sample,

@@ -87,6 +87,29 @@ TEST_CASE("an answer that meets the end of the context says so, and the next mes
   CHECK(has(by_n.err, "length: the answer has the 2 tokens of -n"));
 }
 
+TEST_CASE("tarn run --chat answers as the first message of tarn chat is answered") {
+  const test::TempFile file("question.txt");
+  tools::write_file(file.path(), kFirst.data(), kFirst.size());
+  const std::string out = pipe_to_tarn(kFirst + "\n", chat()).out;
+  for (const Words& prompt : {Words{"-p", kFirst}, Words{"-f", file.path()}}) {
+    Words words = {"run", "--chat", "--system", kSystem};
+    words.insert(words.end(), prompt.begin(), prompt.end());
+    const Ended ended = test::run_tarn(words);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == 0);
+    CHECK(ended.out + "\n" == out);
+    words.insert(words.end(), {"--json", "-c", "128"});
+    CHECK(has(test::run_tarn(words).out, "\"text\": \" 724.\""));
+  }
+  for (const Words& words : {Words{"run", "--chat"}, Words{"run", "-p", "a", "--system", "b"},
+                             Words{"run", "-p", "a", "--chat", "--parse-special"},
+                             Words{"run", "-p", "a", "--chat", "--session", "b"}}) {
+    const Ended ended = test::run_tarn(words);
+    CHECK(ended.exit_code == 64);
+    CHECK(has(ended.err, "--chat"));
+  }
+}
+
 TEST_CASE("what cannot be a conversation is refused with a sentence") {
   struct Case {
     const char* name;
