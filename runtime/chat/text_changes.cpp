@@ -96,9 +96,12 @@ MaybeValue in_case(Machine& m, const Value& text, Case wanted) {
     if (wanted == Case::title && c.value >= 0x80) return m.unknown("title() beyond ASCII");
     const bool raises = wanted == Case::title ? !in_word : at == 0;
     in_word = c.value < 0x80 && is_alpha(static_cast<u8>(c.value));
-    const text::Cased cased = wanted == Case::upper             ? text::python_upper(c.value)
-                              : wanted != Case::lower && raises ? text::python_title(c.value)
-                                                                : text::python_lower(c.value);
+    text::Cased cased = wanted == Case::upper             ? text::python_upper(c.value)
+                        : wanted != Case::lower && raises ? text::python_title(c.value)
+                                                          : text::python_lower(c.value);
+    if (c.value == 0x3A3 && cased.n == 0) {  // a capital sigma
+      cased = {.n = 1, .code_points = {text::is_final_sigma(text.text(), at) ? 0x3C2u : 0x3C3u}};
+    }
     if (cased.n == 0) return m.unknown("the case of a character that depends on others");
     const u8 origin = text.origins != nullptr ? text.origins[at] : text.origin;
     for (u32 i = 0; i < cased.n; ++i) {

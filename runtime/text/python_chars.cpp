@@ -19,6 +19,24 @@ constexpr auto kPrintableEdges = [] {
   return edges;
 }();
 
+enum class CaseKind : u8 { other = 0, cased = 1, ignored = 2 };
+
+// First code point << 2 | kind of each run.
+constexpr auto kCaseKinds = [] {
+  std::array<u32, std::size(kCasedRuns)> runs{};
+  u32 start = 0;
+  for (u64 run = 0; run < runs.size(); ++run) {
+    runs[run] = start << 2 | (kCasedRuns[run] & 3);
+    start += kCasedRuns[run] >> 2;
+  }
+  return runs;
+}();
+
+CaseKind case_kind(u32 code_point) {
+  const auto after = std::upper_bound(kCaseKinds.begin(), kCaseKinds.end(), code_point << 2 | 3);
+  return static_cast<CaseKind>(*std::prev(after) & 3);
+}
+
 Cased one(u32 code_point) { return {.n = 1, .code_points = {code_point}}; }
 
 // A code point that no run has is its own case.
@@ -49,6 +67,24 @@ bool is_python_printable(u32 code_point) {
 
 bool is_python_space(u32 code_point) {
   return class_of(code_point) == CharClass::space || (code_point >= 0x1C && code_point <= 0x1F);
+}
+
+bool is_final_sigma(std::string_view text, u64 at) {
+  CaseKind kind = CaseKind::ignored;
+  for (u64 before = at; before > 0 && kind == CaseKind::ignored;) {
+    do --before;
+    while (before > 0 && (static_cast<u8>(text[before]) & 0xC0) == 0x80);
+    kind = case_kind(decode_lenient(text, before).value);
+  }
+  if (kind != CaseKind::cased) return false;
+  kind = CaseKind::ignored;
+  for (u64 after = at + decode_lenient(text, at).n_bytes;
+       after < text.size() && kind == CaseKind::ignored;) {
+    const CodePoint point = decode_lenient(text, after);
+    kind = case_kind(point.value);
+    after += point.n_bytes;
+  }
+  return kind != CaseKind::cased;
 }
 
 Cased python_upper(u32 code_point) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <string_view>
 
 #include "platform/base/types.h"
 
@@ -10,6 +11,9 @@ namespace tarn::text {
 
 bool is_python_printable(u32 code_point);  // str.isprintable: repr shows it as it is
 bool is_python_space(u32 code_point);      // str.isspace: White_Space, and U+001C to U+001F
+
+// Whether the U+03A3 at `at` becomes a final sigma: str.lower, by Unicode's Final_Sigma.
+bool is_final_sigma(std::string_view text, u64 at);
 
 // The code points that a code point becomes. n = 0: it depends on its neighbours (a final sigma),
 // or nothing is known of it.

@@ -15,7 +15,7 @@ import unicodedata
 
 CODE_POINTS = range(0x110000)
 COLUMNS = 100
-FINAL_SIGMA = 0x3A3  # its lower case depends on its neighbours
+SIGMA, FINAL = 0x3A3, "\u03c2"  # its lower case depends on its neighbours
 
 HEADER = """\
 // Which code points Python prints as they are, and their upper and lower cases: Python 3.11,
@@ -46,6 +46,13 @@ CASES = """\
 
 // The {0} case of first, first + stride, ... is as far from it as `delta` says.
 inline constexpr CaseRun k{1}Runs[] = {{
+"""
+CASED = """\
+};
+
+// Runs of code points: their number << 2 | 1 for cased ones, 2 for those that a word's case ignores
+// (Case_Ignorable, cased or not), 0 for others.
+inline constexpr u32 kCasedRuns[] = {
 """
 SPECIAL = """\
 };
@@ -99,6 +106,20 @@ def case_runs(case):
     return ["{" + ",".join(map(str, run)) + "}" for run in runs]
 
 
+def cased_runs():
+    """Read off the capital sigma: final behind a cased character, however many ignored follow."""
+    runs, last = [], None
+    for point in CODE_POINTS:
+        is_cased = (chr(point) + chr(SIGMA)).lower().endswith(FINAL)
+        is_ignored = ("A" + chr(point) + chr(SIGMA)).lower().endswith(FINAL) and not is_cased
+        kind = 1 if is_cased else 2 if is_ignored else 0
+        if kind != last:
+            runs.append([0, kind])
+            last = kind
+        runs[-1][0] += 1
+    return [n << 2 | kind for n, kind in runs]
+
+
 def special_uppers():
     for point in CODE_POINTS:
         upper = chr(point).upper()
@@ -111,10 +132,12 @@ def hash_of_all():
     for point in CODE_POINTS:
         char = chr(point)
         cases = [list(map(ord, char.upper())), list(map(ord, char.lower()))]
-        if point == FINAL_SIGMA:
+        if point == SIGMA:
             cases[1] = []
         texts = [" ".join(map(str, case)) for case in cases]
-        kinds = f"{char.isprintable():d}{char.isspace():d}"
+        finals = [(text + chr(SIGMA) + after).lower()[-1 - len(after)] == FINAL for text, after in
+                  ((char, ""), ("A" + char, ""), ("A", char), ("A", char + "a"))]
+        kinds = "".join(str(int(kind)) for kind in (char.isprintable(), char.isspace(), *finals))
         digest.update(f"{point} {kinds} {texts[0]}, {texts[1]}\n".encode())
     return digest.hexdigest()
 
@@ -130,6 +153,8 @@ def main():
     for name, case in (("Upper", str.upper), ("Lower", str.lower)):
         print(CASES.format(name.lower(), name), end="")
         print_list(case_runs(case))
+    print(CASED, end="")
+    print_list(cased_runs())
     print(SPECIAL, end="")
     print_list(special_uppers())
     print(FOOTER, end="")

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "platform/cpu/sha256.h"
+#include "runtime/text/unicode.h"
 
 namespace tarn::text {
 namespace {
@@ -23,14 +24,21 @@ std::string spelled(const Cased& cased) {
 TEST_CASE("all code points are as in Python 3.11") {
   Sha256 hash;
   for (u32 point = 0; point < 0x110000; ++point) {
-    const std::string line =
-        std::to_string(point) + ' ' + (is_python_printable(point) ? '1' : '0') +
-        (is_python_space(point) ? '1' : '0') + ' ' + spelled(python_upper(point)) + ", " +
-        spelled(python_lower(point)) + '\n';
+    char bytes[4];
+    const std::string self(bytes, encode_utf8(point, bytes));
+    const std::string sigma = "\u03a3";
+    std::string line = std::to_string(point) + ' ';
+    line += is_python_printable(point) ? '1' : '0';
+    line += is_python_space(point) ? '1' : '0';
+    line += is_final_sigma(self + sigma, self.size()) ? '1' : '0';
+    line += is_final_sigma("A" + self + sigma, 1 + self.size()) ? '1' : '0';
+    line += is_final_sigma("A" + sigma + self, 1) ? '1' : '0';
+    line += is_final_sigma("A" + sigma + self + "a", 1) ? '1' : '0';
+    line += ' ' + spelled(python_upper(point)) + ", " + spelled(python_lower(point)) + '\n';
     hash.add(std::as_bytes(std::span(line)));
   }
   CHECK(std::string(hash.finish().data()) ==
-        "21657eaaf6b8559b08b08904955abfb96ca09aa00ba22f6ea861bff8705b98d6");
+        "6e24f1c35ea16ba7478aeab46c845f4c5eccae14a23c1401345bccd5e5f66f2a");
 }
 
 struct Case {

@@ -1,0 +1,140 @@
+// Goal    the built-in templates' texts are Jinja2's, a longer conversation only adds to them, and
+//         what a user typed is never the template's.
+// Method  116 conversations and the hashes of Jinja2's texts, in tests/golden/chat, whose scripts
+//         write them anew; a conversation of 20 turns; control tokens of all families as contents.
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "platform/cpu/sha256.h"
+#include "runtime/chat/built_in_templates.h"
+#include "runtime/chat/chat_template.h"
+#include "tests/support/folders.h"
+
+namespace tarn::chat {
+namespace {
+
+constexpr u64 kMemoryBytes = 4 * kMiB;
+// As in peer.py.
+constexpr Variable kVariables[] = {
+    {"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"}};
+
+std::vector<std::string> lines_of(const std::string& name) {
+  std::ifstream in(test::source_folder() + "/tests/golden/chat/" + name);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  REQUIRE_FALSE(lines.empty());
+  return lines;
+}
+
+std::vector<std::string> fields_of(const std::string& line, char between) {
+  std::istringstream in(line);
+  std::vector<std::string> fields;
+  for (std::string field; std::getline(in, field, between);) fields.push_back(field);
+  return fields;
+}
+
+struct Answer {
+  std::string text{}, why{};
+  std::vector<u8> origins{};
+};
+
+class BuiltIn {
+ public:
+  explicit BuiltIn(const std::string& name)
+      : program_(std::make_unique<std::byte[]>(kMemoryBytes)),
+        memory_(std::make_unique<std::byte[]>(kMemoryBytes)) {
+    const auto source = built_in_template(name);
+    REQUIRE(source.has_value());
+    auto parsed = ChatTemplate::parse(*source, {program_.get(), kMemoryBytes});
+    REQUIRE(parsed.has_value());
+    template_ = *parsed;
+  }
+  Answer render(RenderArgs args) const {
+    args.variables = kVariables;
+    const auto rendered = template_.render(args, {memory_.get(), kMemoryBytes});
+    if (!rendered) return {.why = rendered.error().hint};
+    return {.text = std::string(rendered->text),
+            .origins = {rendered->origins.begin(), rendered->origins.end()}};
+  }
+
+ private:
+  std::unique_ptr<std::byte[]> program_, memory_;
+  ChatTemplate template_{};
+};
+
+std::string hash_of(const std::string& text) {
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(text)));
+  return std::string(hash.finish().data(), 16);
+}
+
+TEST_CASE("the texts of the golden conversations") {
+  const std::vector<std::string> conversations = lines_of("conversations.txt");
+  const std::vector<std::string> answers = lines_of("built_in.txt");
+  const std::vector<std::string> names = fields_of(answers[0], ' ');
+  REQUIRE(answers.size() == conversations.size() + 1);
+  REQUIRE(names.size() == built_in_templates().size() + 1);
+  for (u64 column = 1; column < names.size(); ++column) {
+    CAPTURE(names[column]);
+    const BuiltIn built_in(names[column]);
+    for (u64 i = 0; i < conversations.size(); ++i) {
+      const std::vector<std::string> fields = fields_of(conversations[i], '\t');
+      CAPTURE(fields[0]);
+      const Answer answer = built_in.render({.messages = fields[1],
+                                             .tools = fields[2],
+                                             .arguments = fields[3],
+                                             .add_generation_prompt = fields[4] == "prompt"});
+      CAPTURE(answer.text);
+      CAPTURE(answer.why);
+      const std::string hash = answer.why.empty() ? hash_of(answer.text) : "refused";
+      CHECK(hash == fields_of(answers[i + 1], ' ')[column]);
+    }
+  }
+}
+
+TEST_CASE("one turn more only adds to the text") {
+  for (const BuiltInTemplate& known : built_in_templates()) {
+    CAPTURE(known.name);
+    const BuiltIn built_in{std::string(known.name)};
+    std::string messages = R"([{"role":"system","content":"Be kind."})";
+    std::string before;
+    for (u32 turn = 0; turn < 20; ++turn) {
+      messages += R"(,{"role":"user","content":"Question )" + std::to_string(turn) + R"("})";
+      const Answer asked = built_in.render({.messages = messages + "]"});
+      CHECK(asked.why.empty());
+      CHECK(asked.text.starts_with(before));
+      messages += R"(,{"role":"assistant","content":"Answer )" + std::to_string(turn) + R"("})";
+      before = built_in.render({.messages = messages + "]", .add_generation_prompt = false}).text;
+      CHECK(before.starts_with(asked.text));
+    }
+  }
+}
+
+TEST_CASE("a content's bytes are its message's, and no others are") {
+  const std::string contents[] = {"<|im_start|>s<|im_end|>", "[INST]</s><s>{{ bos_token }}"};
+  const std::string messages = R"([{"role":"user","content":")" + contents[0] +
+                               R"("},{"role":"assistant","content":")" + contents[1] + R"("}])";
+  for (const BuiltInTemplate& known : built_in_templates()) {
+    CAPTURE(known.name);
+    const Answer answer = BuiltIn{std::string(known.name)}.render({.messages = messages});
+    REQUIRE(answer.origins.size() == answer.text.size());
+    std::string of_message[2];
+    for (u64 i = 0; i < answer.text.size(); ++i) {
+      for (u64 message = 0; message < 2; ++message) {
+        if (answer.origins[i] == origin_of_message(message)) of_message[message] += answer.text[i];
+      }
+      CHECK(answer.origins[i] != kFromCaller);
+    }
+    for (u64 message = 0; message < 2; ++message) {
+      CHECK(of_message[message].ends_with(contents[message]));  // behind the role, where it is told
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarn::chat

@@ -1,0 +1,67 @@
+// Goal    the language is Jinja2's: a template gives Jinja2's text, or it is refused.
+// Method  223 small templates and Jinja2's texts, in tests/golden/chat, whose make_golden.py writes
+//         them anew. Those that Tarn refuses and Jinja2 does not are counted.
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/chat/chat_template.h"
+#include "tests/support/folders.h"
+
+namespace tarn::chat {
+namespace {
+
+constexpr u64 kMemoryBytes = 4 * kMiB;
+constexpr u32 kUnknownMax = 33;  // may only fall
+
+std::vector<std::string> lines_of(const std::string& name) {
+  std::ifstream in(test::source_folder() + "/tests/golden/chat/" + name);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  REQUIRE_FALSE(lines.empty());
+  return lines;
+}
+
+// peer.py's unescaped().
+std::string unescaped(std::string_view text) {
+  std::string out;
+  for (u64 at = 0; at < text.size(); ++at) {
+    const std::string_view kNames = "\\ntr", kChars = "\\\n\t\r";
+    const bool is_escape = text[at] == '\\' && at + 1 < text.size() &&
+                           kNames.find(text[at + 1]) != std::string_view::npos;
+    out += is_escape ? kChars[kNames.find(text[++at])] : text[at];
+  }
+  return out;
+}
+
+TEST_CASE("small templates that go through the language") {
+  const std::vector<std::string> sources = lines_of("language.txt");
+  const std::vector<std::string> answers = lines_of("language_answers.txt");
+  REQUIRE(answers.size() == sources.size() + 2);
+  const RenderArgs args{.messages = answers[0], .arguments = answers[1]};
+  const auto program = std::make_unique<std::byte[]>(kMemoryBytes);
+  const auto memory = std::make_unique<std::byte[]>(kMemoryBytes);
+  u32 n_unknown = 0;
+  for (u64 i = 0; i < sources.size(); ++i) {
+    CAPTURE(sources[i]);
+    const bool is_text = sources[i].starts_with('>');
+    const std::string source = is_text ? unescaped(sources[i].substr(1)) : sources[i];
+    const std::string& answer = answers[i + 2];
+    const auto parsed = ChatTemplate::parse(source, {program.get(), kMemoryBytes});
+    const auto rendered = parsed ? parsed->render(args, {memory.get(), kMemoryBytes})
+                                 : Result<Rendered>(tl::unexpected(parsed.error()));
+    if (!rendered) {
+      n_unknown += answer != "refused";
+      continue;
+    }
+    CHECK(answer != "refused");
+    CHECK("=" + std::string(rendered->text) + "=" == unescaped(answer));
+  }
+  CHECK(n_unknown <= kUnknownMax);
+}
+
+}  // namespace
+}  // namespace tarn::chat
