@@ -94,7 +94,7 @@ MaybeValue slice_of(Machine& m, const Value& of, const Value& begin, const Value
                     const Value& step) {
   if (of.is(Kind::undefined)) return m.wrong(of.text());
   if (!of.is_text() && (!of.has_items() || of.is(Kind::view))) {
-    return make_undefined("a slice of what has no items");
+    return m.wrong("a slice of what has no items");
   }
   for (const Value* part : {&begin, &end, &step}) {
     if (!part->is(Kind::none) && !part->is_whole()) return m.wrong("a slice by what is no number");

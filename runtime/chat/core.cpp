@@ -161,8 +161,21 @@ const Entry* find_entry(Machine& m, std::span<const Entry> entries, std::string_
   return nullptr;
 }
 
+bool is_hashable(const Value& value) {
+  const auto changes = [](const Value& of) {
+    return of.is(Kind::list) || of.is(Kind::dict) || of.is(Kind::view);
+  };
+  if (!value.is(Kind::tuple)) return !changes(value);
+  return std::ranges::none_of(
+      value.span(), [&](const Value& item) { return changes(item) || item.is(Kind::tuple); });
+}
+
 const Entry* find_entry(Machine& m, std::span<const Entry> entries, const Value& key) {
   if (key.is_text()) return find_entry(m, entries, key.text());
+  if (!is_hashable(key)) {
+    m.wrong("a key that can change");
+    return nullptr;
+  }
   for (const Entry& entry : entries) {
     const auto is_same = is_equal(m, entry.key, key);
     if (is_same && *is_same) return &entry;

@@ -13,7 +13,9 @@ namespace tarn::chat {
 std::optional<bool> is_equal(Machine& m, const Value& a, const Value& b);
 std::optional<bool> is_less(Machine& m, const Value& a, const Value& b);
 std::optional<bool> contains(Machine& m, const Value& container, const Value& item);
-// The entry of a key; nullptr if there is none.
+// Whether it can be a key; of tuples within tuples this says no.
+bool is_hashable(const Value& value);
+// The entry of a key; nullptr if there is none. What is not hashable fails the machine.
 const Entry* find_entry(Machine& m, std::span<const Entry> entries, const Value& key);
 const Entry* find_entry(Machine& m, std::span<const Entry> entries, std::string_view key);
 

@@ -38,6 +38,7 @@ MaybeValue dict(Machine& m, const Node& node) {
     TARN_GET(entry.key, evaluate(m, m.program.at(idx).a));
     TARN_GET(entry.value, evaluate(m, m.program.at(idx).b));
     const Entry* there = find_entry(m, entries.first(n), entry.key);
+    if (m.has_failed()) return Failed{};
     if (there == nullptr) {
       entries[n++] = entry;
     } else {
@@ -72,6 +73,9 @@ MaybeValue name(Machine& m, const Node& node) {
     function.kind = Kind::function;
     function.id = static_cast<u16>(i);
     return function;
+  }
+  for (const std::string_view jinja : {"self", "varargs", "kwargs"}) {
+    if (text == jinja) return m.unknown(jinja);
   }
   return make_undefined(text);
 }

@@ -94,7 +94,8 @@ MaybeValue replace(Machine& m, const Value& of, const Arguments& arguments) {
 
 MaybeValue indent(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {"width", "first", "blank"}, 0)) return Failed{};
-  TARN_GET(const Value text, text_of(m, of));
+  if (!of.is_text()) return m.wrong("indent: what is no text");
+  const Value& text = of;
   const Value* width = arguments.find(0, "width");
   const Value* first = arguments.find(1, "first");
   const Value* blank = arguments.find(2, "blank");
@@ -143,6 +144,17 @@ std::optional<T> parsed(std::string_view text) {
   return value;
 }
 
+// What Python reads as a number and parsed() does not: underscores, other scripts' digits.
+bool is_foreign_number(std::string_view text) {
+  for (u64 at = 0; at < text.size();) {
+    const text::CodePoint c = code_point(text, at);
+    const bool is_number = c.value >= 0x80 && text::class_of(c.value) == text::CharClass::number;
+    if (is_number || c.value == '_' || c.value == '(') return true;
+    at += c.n_bytes;
+  }
+  return false;
+}
+
 MaybeValue whole(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {"default"}, 0)) return m.unknown("int with a base");
   const Value* given = arguments.find(0, "default");
@@ -154,6 +166,7 @@ MaybeValue whole(Machine& m, const Value& of, const Arguments& arguments) {
   if (of.is(Kind::real)) {
     real = of.real;
   } else if (of.is_text()) {
+    if (is_foreign_number(of.text())) return m.unknown("numbers that are not decimal digits");
     if (const auto value = parsed<i64>(number_text(of))) return make_integer(*value);
     const auto value = parsed<f64>(number_text(of));
     if (!value) return otherwise;
@@ -173,6 +186,7 @@ MaybeValue real(Machine& m, const Value& of, const Arguments& arguments) {
   if (of.is(Kind::undefined)) return m.wrong(of.text());
   if (of.is_number()) return make_real(of.as_real());
   if (!of.is_text()) return otherwise;
+  if (is_foreign_number(of.text())) return m.unknown("numbers that are not decimal digits");
   const auto value = parsed<f64>(number_text(of));
   return value ? make_real(*value) : otherwise;
 }

@@ -271,6 +271,7 @@ MaybeValue unique(Machine& m, const Value& of, const Arguments& arguments) {
   for (const Value& item : all) {
     TARN_GET(const Value key, order_key(m, item, arguments.find(1, "attribute"),
                                         is_set(arguments.find(0, "case_sensitive"))));
+    if (!is_hashable(key)) return m.wrong("unique: an item that can change");
     bool is_new = true;
     for (u64 i = 0; i < n && is_new; ++i) {
       TARN_GET(const bool is_same, is_equal(m, keys[i], key));

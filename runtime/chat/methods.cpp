@@ -85,6 +85,14 @@ constexpr Named kDict[] = {{"get", get},     {"keys", keys}, {"values", values},
                            {"items", items}, {"copy", copy}, {"fromkeys", nullptr}};
 constexpr Named kList[] = {{"index", index}, {"count", count}, {"copy", copy}};
 constexpr Named kTuple[] = {{"index", index}, {"count", count}};
+constexpr Named kRange[] = {
+    {"index", index}, {"count", count}, {"start", nullptr}, {"stop", nullptr}, {"step", nullptr}};
+constexpr Named kNumber[] = {
+    {"real", nullptr},        {"imag", nullptr},       {"numerator", nullptr},
+    {"denominator", nullptr}, {"conjugate", nullptr},  {"as_integer_ratio", nullptr},
+    {"bit_length", nullptr},  {"bit_count", nullptr},  {"to_bytes", nullptr},
+    {"from_bytes", nullptr},  {"is_integer", nullptr}, {"hex", nullptr},
+    {"fromhex", nullptr}};
 constexpr Named kLoop[] = {{"cycle", cycle}, {"changed", changed}};
 
 }  // namespace
@@ -96,8 +104,14 @@ std::span<const Named> methods_of(Kind kind) {
     case Kind::list:
       return kList;
     case Kind::tuple:
-    case Kind::range:
       return kTuple;
+    case Kind::range:
+      return kRange;
+    case Kind::boolean:
+    case Kind::integer:
+    case Kind::big:
+    case Kind::real:
+      return kNumber;
     case Kind::loop:
       return kLoop;
     case Kind::text:

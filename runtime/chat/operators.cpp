@@ -110,9 +110,18 @@ MaybeValue real_arithmetic(Machine& m, Op op, f64 a, f64 b) {
     case Op::divide:
       return make_real(a / b);
     case Op::floor_divide:
-      return make_real(std::floor(a / b));
-    case Op::modulo:
-      return make_real(a - std::floor(a / b) * b);
+    case Op::modulo: {  // CPython's float_divmod
+      f64 rest = std::fmod(a, b);
+      f64 whole = (a - rest) / b;
+      if (rest != 0 && (b < 0) != (rest < 0)) {
+        rest += b;
+        whole -= 1;
+      }
+      if (op == Op::modulo) return make_real(rest != 0 ? rest : std::copysign(0.0, b));
+      const f64 floor = std::floor(whole);
+      if (whole == 0) return make_real(std::copysign(0.0, a / b));
+      return make_real(whole - floor > 0.5 ? floor + 1 : floor);
+    }
     default:
       return m.unknown("** with a float");
   }

@@ -103,7 +103,7 @@ bool put_json_text(Machine& m, const Value& value, bool ensures_ascii) {
   for (u64 at = 0; at < text.size();) {
     const u8 byte = static_cast<u8>(text[at]);
     const bool is_plain =
-        byte >= 0x20 && byte != '"' && byte != '\\' && (byte < 0x80 || !ensures_ascii);
+        byte >= 0x20 && byte != '"' && byte != '\\' && (byte < 0x7F || !ensures_ascii);
     if (is_plain) {
       ++at;
       continue;

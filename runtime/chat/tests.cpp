@@ -81,7 +81,7 @@ std::optional<bool> call_test(Machine& m, std::string_view name, const Value& of
     if (!arguments.match(m, {"num"}, has_divisor ? 1 : 0)) return Failed{};
     const Value by = has_divisor ? *arguments.find(0, "num") : make_integer(2);
     TARN_GET(const Value rest, binary_of(m, Op::modulo, of, by));
-    return is_true(rest) == (name == "odd");
+    return is_equal(m, rest, make_integer(name == "odd" ? 1 : 0));
   }
   if ((name == "upper" || name == "lower") && of.is_text()) {
     TARN_GET(const Value method, attribute_of(m, of, name == "upper" ? "isupper" : "islower"));
