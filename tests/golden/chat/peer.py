@@ -1,5 +1,6 @@
 """Shared by make_golden.py and compare_peer.py: Jinja2 as transformers sets it up, as an oracle."""
 
+import copy
 import json
 import re
 from pathlib import Path
@@ -41,7 +42,8 @@ def render(source, conversation, tokens):
         # The function behind it would take null contents away, and copy reasoning to other keys.
         template = chat_template_utils._compile_jinja_template(source)
         own = {"messages": messages, "tools": tools, "add_generation_prompt": prompt}
-        text = template.render({"documents": None, **tokens, **(arguments or {}), **own})
+        values = {"documents": None, **tokens, **(arguments or {}), **own}
+        text = template.render(copy.deepcopy(values))  # the filter indent changes a list
     except Exception as error:  # whatever a template makes Python raise
         return None, f"{type(error).__name__}: {error}"
     if ADDRESS.search(text):
