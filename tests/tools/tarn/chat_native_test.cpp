@@ -257,6 +257,10 @@ TEST_CASE("the line behind an answer is dim where there are colours, unless NO_C
     REQUIRE(terminal.shows("> "));
     terminal.type(kFirst + "\n");
     CHECK(terminal.shows(" tokens reused"));
+    REQUIRE(terminal.shows("> "));
+    terminal.type("half a line\x03");
+    CHECK(terminal.shows("^C again, or ^D, leaves"));
+    REQUIRE(terminal.shows("> "));
     terminal.type("\x04");
     CHECK(terminal.end() == 0);
     CHECK(has(terminal.seen(), "\x1b[2m[") == is_coloured);
