@@ -62,7 +62,7 @@ class ChatTemplate {
 
   bool is_there() const { return program_ != nullptr; }
   // The text lies in `memory` until its next use. `memory` bounds the text, and what the template
-  // makes on its way: twelve times the bytes of the messages, and 64 KiB, suffice for all templates
+  // makes on its way: eight times the bytes of the messages, and 64 KiB, suffice for all templates
   // in use.
   Result<Rendered> render(const RenderArgs& args, std::span<std::byte> memory) const;
 

@@ -62,6 +62,17 @@ class Machine {
     if (!got) no_memory();
     return got.value_or(std::span<T>());
   }
+  // What was made since a mark is given back, unless something that outlives it may refer to it.
+  struct Mark {
+    u64 n_bytes = 0;
+    u64 n_kept = 0;
+  };
+  Mark mark() const { return {heap_.used_bytes(), n_kept_}; }
+  void release(Mark mark) {
+    if (n_kept_ == mark.n_kept) heap_.rewind(mark.n_bytes);
+  }
+  // A value was written where others find it: in a namespace.
+  void note_kept() { ++n_kept_; }
   // The output's unused room, for what does not outlive the next text.
   std::span<std::byte> spare();
 
@@ -83,6 +94,7 @@ class Machine {
   bool too_deep();
 
   Bump heap_{};
+  u64 n_kept_ = 0;
   std::span<char> out_{};
   std::span<u8> origins_{};
   u64 n_out_ = 0;

@@ -76,6 +76,7 @@ MaybeValue cycle(Machine& m, const Value& of, const Arguments& arguments) {
 MaybeValue changed(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {"value"}, 1)) return m.unknown("changed() of several values");
   TARN_GET(const bool is_same, is_equal(m, *of.loop->changed, arguments.at(0)));
+  m.note_kept();
   *of.loop->changed = arguments.at(0);
   return make_bool(!is_same);
 }

@@ -13,8 +13,11 @@ Flow run_list(Machine& m, NodeIdx first);
 Flow flow(bool is_good) { return is_good ? Flow::on : Flow::failed; }
 
 bool run_print(Machine& m, const Node& node) {
+  const Machine::Mark mark = m.mark();
   const auto value = evaluate(m, node.a);
-  return value && put_text(m, *value);
+  const bool is_put = value && put_text(m, *value);
+  m.release(mark);
+  return is_put;
 }
 
 Flow run_branch(Machine& m, const Node* node) {
@@ -72,12 +75,14 @@ Flow run_loop(Machine& m, const Node& node) {
   loop.loop = state.data();
   for (u64 i = 0; i < items->size(); ++i) {
     state[0].at = i;
+    const Machine::Mark mark = m.mark();
     const u32 outer = m.variables.begin_scope();
     Flow end = Flow::failed;
     if (m.bind(m.program.loop_name, loop) && assign(m, m.program.at(node.a), (*items)[i])) {
       end = run_list(m, parts.b);
     }
     m.variables.end_scope(outer);
+    m.release(mark);
     if (end == Flow::failed) return end;
     if (end == Flow::leave) break;
   }
@@ -189,6 +194,7 @@ bool assign(Machine& m, const Node& target, const Value& value) {
 
 bool set_in_space(Machine& m, Space& space, std::string_view name, const Value& value) {
   if (name.starts_with('_')) return m.wrong("a namespace's attribute that begins with _").no();
+  m.note_kept();
   const Entry* there = find_entry(m, {space.entries, space.n}, name);
   if (there != nullptr) {
     space.entries[there - space.entries].value = value;
