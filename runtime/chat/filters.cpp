@@ -52,9 +52,10 @@ MaybeValue title(Machine& m, const Value& of, const Arguments& arguments) {
     while (end < text.n && ends_word(code_point(text.text(), end).value) == is_gap) {
       end += code_point(text.text(), end).n_bytes;
     }
-    const Value word = part_of(text, at, end - at);
-    TARN_GET(const Value changed, in_case(m, word, Case::capitalized));
-    if (!m.put(is_gap ? word : changed)) return Failed{};
+    const u64 second = is_gap ? end : at + code_point(text.text(), at).n_bytes;
+    TARN_GET(const Value begin, in_case(m, part_of(text, at, second - at), Case::upper));
+    TARN_GET(const Value rest, in_case(m, part_of(text, second, end - second), Case::lower));
+    if (!m.put(begin) || !m.put(rest)) return Failed{};
     at = end;
   }
   return m.take(mark);

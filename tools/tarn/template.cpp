@@ -88,12 +88,9 @@ void run(TemplateCommand& command) {
   json.key("text").text(rendered.text);
   if (file != nullptr) {
     json.key("ids").begin_array();
-    const std::string text(rendered.text);
-    const std::string_view bos = file->tokenizer().special_text(text::SpecialToken::bos);
-    const bool has_bos = !bos.empty() && rendered.text.starts_with(bos);
-    for (const auto id : file->encode(text, {.add_special = !has_bos, .parse_special = true})) {
-      json.number(id);
-    }
+    const text::EncodeOptions options{
+        .add_bos = true, .parse_special = true, .origins = rendered.origins};
+    for (const auto id : file->encode(std::string(rendered.text), options)) json.number(id);
     json.end_array();
   }
   json.end_object();

@@ -25,8 +25,8 @@ namespace {
 
 struct Case {
   const char* name;
-  std::vector<std::string> arguments;  // MODEL, NAN, BOOK, PROSE, NOISE, KEEPS: files of this
-                                       // test; STORE, OPEN: folders, the second open to others
+  std::vector<std::string> arguments;  // MODEL, NAN, BOOK, PROSE, NOISE, CHAT, KEEPS: this test's
+                                       // files; STORE, OPEN: folders, the second open to others
   int exit_code;
   const char* says;  // on standard error, or on standard output where the code is 0
 };
@@ -91,6 +91,22 @@ const Case kCases[] = {
      {"template", "-m", "MODEL", "--messages", "BOOK"},
      78,
      "--chat-template"},
+    {"a conversation for the built-in model",
+     {"template", "--messages", "CHAT"},
+     0,
+     "Be kind.\nQ: Hi A:"},
+    {"a conversation by a built-in template",
+     {"template", "--chat-template", "chatml", "--messages", "CHAT", "--no-generation-prompt"},
+     0,
+     "<|im_start|>user\nHi<|im_end|>\n"},
+    {"the ids of a conversation",
+     {"template", "-m", "MODEL", "--chat-template", "plain", "--messages", "CHAT", "--json"},
+     0,
+     "\"ids\": [\n"},
+    {"messages that are no JSON",
+     {"template", "--chat-template", "chatml", "--messages", "NOISE"},
+     78,
+     "JSON"},
     {"no messages", {"template", "--chat-template", "chatml"}, 64, "--messages"},
     {"no such template",
      {"template", "--chat-template", "/nowhere", "--messages", "BOOK"},
@@ -176,8 +192,8 @@ const Case kCases[] = {
 // The models, log books and other files that command lines name.
 struct Files {
   const test::TempFile model{"model.gguf"}, nan{"nan.gguf"}, book{"book.jsonl"},
-      prose{"prose.jsonl"}, noise{"noise.bin"}, keeps{"keeps.toml"}, profile{"profile.toml"},
-      box{"box.toml"}, hashed{"hashed.toml"};
+      prose{"prose.jsonl"}, noise{"noise.bin"}, chat{"chat.json"}, keeps{"keeps.toml"},
+      profile{"profile.toml"}, box{"box.toml"}, hashed{"hashed.toml"};
   const test::TempDir store{"command_line"}, open{"command_line_open"};
 
   Files() {
@@ -194,6 +210,9 @@ struct Files {
     tools::write_file(book.path(), line.data(), line.size());
     tools::write_file(prose.path(), prose_line.data(), prose_line.size());
     tools::write_file(noise.path(), "noise\n", 6);
+    const std::string messages =
+        R"([{"role":"system","content":"Be kind."},{"role":"user","content":"Hi"}])";
+    tools::write_file(chat.path(), messages.data(), messages.size());
     const std::string toml = "[store]\nsessions = true\n";
     tools::write_file(keeps.path(), toml.data(), toml.size());
     const std::string both = "memory.budget_bytes = '1GiB'\nkv.context_tokens = 128\n";
@@ -229,6 +248,7 @@ struct Files {
            : word == "BOOK"    ? book.path()
            : word == "PROSE"   ? prose.path()
            : word == "NOISE"   ? noise.path()
+           : word == "CHAT"    ? chat.path()
            : word == "KEEPS"   ? keeps.path()
            : word == "STORE"   ? store.path()
            : word == "OPEN"    ? open.path()
