@@ -4,7 +4,9 @@
 //         of what is refused, and of a word that the sentence must have.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/api/tarn_chat.h"
@@ -72,9 +74,10 @@ std::string words(u32 i) {
   return std::string(kWords[i % 6]) + " " + kWords[(i / 2) % 6] + std::to_string(i);
 }
 
-// A system's text (where the template has one), then user and assistant in turn.
-std::string conversation(u32 n_turns) {
-  std::string out = "[" + message("user", words(0));
+// A system's text or none, then user and assistant in turn.
+std::string conversation(bool has_system, u32 n_turns) {
+  std::string out = "[" + (has_system ? message("system", "be brief") + "," : "");
+  out += message("user", words(0));
   for (u32 turn = 1; turn < n_turns; ++turn) {
     out += "," + message("assistant", words(2 * turn)) + "," + message("user", words(2 * turn + 1));
   }
@@ -93,9 +96,10 @@ TEST_CASE("twenty turns, each from its whole list: all but the new tokens are re
       u64 n_before = 0;
       for (u32 turn = 1; turn <= 20; ++turn) {
         CAPTURE(turn);
-        const std::vector<u32> ids = shown(host, conversation(turn)).ids;
+        const std::string messages = conversation(/*has_system=*/arch[0] == 'q', turn);
+        const std::vector<u32> ids = shown(host, messages).ids;
         const u64 n_rows = n_prefill_rows(host);
-        feed(session, conversation(turn));
+        feed(session, messages);
         CHECK(tokens_of(session) == ids);
         REQUIRE(tarn_session_wait(session, -1) == TARN_OK);
         // The last token's row waits for an answer: here the next turn computes it.
@@ -135,6 +139,29 @@ TEST_CASE("an answer comes back with the next turn, and an early change is told 
     CHECK(at != std::string::npos);
     CHECK(host.log.find("changed", at + 40) == std::string::npos);
   }
+}
+
+TEST_CASE("callers render side by side while the engine works") {
+  const SmallModel model("qwen2", "f16");
+  Host host(model.path(), "kv.context_tokens = 2048\n", "chatml");
+  tarn_session* session = host.session();
+  feed(session, conversation(true, 3));
+  std::vector<Shown> want;
+  for (u32 i = 0; i < 3; ++i) want.push_back(shown(host, conversation(i == 0, i + 2)));
+  const auto is_same = [&](u32 i) {
+    for (u32 n = 0; n < 30; ++n) {
+      Shown got;
+      const bool is_done = render(host, conversation(i == 0, i + 2), nullptr, &got) == TARN_OK;
+      if (!is_done || got.text != want[i].text || got.ids != want[i].ids) return false;
+    }
+    return true;
+  };
+  bool same[3] = {};
+  std::vector<std::thread> threads;
+  for (u32 i = 0; i < 3; ++i) threads.emplace_back([&, i] { same[i] = is_same(i); });
+  CHECK(run(session, 100).tokens.size() == 100);
+  for (std::thread& thread : threads) thread.join();
+  for (const bool each : same) CHECK(each);
 }
 
 TEST_CASE("text and ids: lengths alone, too little room, variables, no generation prompt") {
