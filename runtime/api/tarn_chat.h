@@ -38,8 +38,8 @@ typedef struct tarn_chat_options {
  * writes neither. A max of 0 asks for the length alone. The ids begin with one BOS if the model's
  * file says so, or the template writes one; no EOS is added. TARN_INVALID_REQUEST: the messages are
  * no JSON (the text has the byte), the template refuses them (the text has its words), or they need
- * more than chat.memory_bytes; TARN_UNSUPPORTED: there is no template, or it uses what Tarn does not
- * know; TARN_INVALID_MODEL: it is none. */
+ * more than chat.memory_bytes; TARN_UNSUPPORTED: there is no template, or it uses what Tarn does
+ * not know; TARN_INVALID_MODEL: it is none. */
 TARN_API int32_t tarn_chat_render(tarn_engine* engine, const char* messages_json, uint64_t n_bytes,
                                   const tarn_chat_options* options, char* text_out,
                                   uint64_t text_max, uint64_t* text_bytes_out, uint32_t* ids_out,
