@@ -24,7 +24,8 @@ namespace tarn::chat {
 inline constexpr u64 kSourceBytesMax = u64{128} * 1024;
 
 // Who wrote a byte of a rendered text. What the template wrote may be a control token; what came
-// with the messages never is. Messages from the 254th on share a number.
+// with the messages never is, but for the role of a message if it is a usual one: templates make
+// tokens of it. Messages from the 254th on share a number.
 inline constexpr u8 kFromTemplate = 0;
 inline constexpr u8 kFromCaller = 1;  // tools and arguments
 constexpr u8 origin_of_message(u64 idx) { return static_cast<u8>(2 + (idx < 253 ? idx : 253)); }

@@ -38,6 +38,15 @@ class OpenParts {
   alignas(8) std::array<std::byte, 8192> memory_{};
 };
 
+// A role of these counts as the template's own: many write '<|' + message.role + '|>', a control
+// token. Nothing that a user types is a role.
+bool is_known_role(std::string_view role) {
+  constexpr std::string_view kRoles[] = {"system",    "user",     "assistant", "tool",
+                                         "developer", "function", "ipython",   "model"};
+  return std::find(std::begin(kRoles), std::end(kRoles), role) != std::end(kRoles);
+}
+constexpr u32 kMessageDepth = 2;  // in the array, in the object
+
 // Collects values on a stack; the end of an array or object moves its own to the heap.
 class Builder {
  public:
@@ -53,12 +62,18 @@ class Builder {
   bool Uint64(uint64_t) { return false; }
   bool Double(double) { return false; }
   bool RawNumber(const char* text, unsigned n, bool) { return push(number({text, n})); }
-  bool String(const char* text, unsigned n, bool) {
-    return push(make_text({text, n}, by_item_ ? origin_of_message(n_items_) : origin_));
+  bool String(const char* bytes, unsigned n, bool) {
+    const std::string_view text(bytes, n);
+    if (is_role_ && is_known_role(text)) return push(make_text(text, kFromTemplate));
+    return push(make_text(text, by_item_ ? origin_of_message(n_items_) : origin_));
   }
-  bool Key(const char* text, unsigned n, bool copy) { return String(text, n, copy); }
-  bool StartObject() { return ++depth_ <= kJsonDepthMax; }
-  bool StartArray() { return ++depth_ <= kJsonDepthMax; }
+  bool Key(const char* text, unsigned n, bool copy) {
+    if (!String(text, n, copy)) return false;
+    is_role_ = by_item_ && depth_ == kMessageDepth && std::string_view(text, n) == "role";
+    return true;
+  }
+  bool StartObject() { return begin_part(); }
+  bool StartArray() { return begin_part(); }
   bool EndArray(unsigned n) {
     --depth_;
     if (n == 0) return push(make_items(Kind::list, {}));
@@ -93,7 +108,13 @@ class Builder {
   bool is_too_deep() const { return depth_ > kJsonDepthMax; }
 
  private:
+  bool begin_part() {
+    is_role_ = false;
+    return ++depth_ <= kJsonDepthMax;
+  }
+
   bool push(const Value& value) {
+    is_role_ = false;
     if (n_ == stack_.size()) return m_.no_memory().no();
     stack_[n_++] = value;
     if (depth_ == 1) ++n_items_;
@@ -126,11 +147,13 @@ class Builder {
   u32 depth_ = 0;
   u8 origin_;
   bool by_item_;
+  bool is_role_ = false;  // the next value is a message's role
 };
 
 }  // namespace
 
 MaybeValue read_json(Machine& m, std::string_view json, const char* what, u8 origin, bool by_item) {
+  if (json.size() > m.spare().size()) return m.no_memory();  // which is a quarter of the memory
   // A value takes at least two bytes of JSON, with what separates it from the next.
   const std::span<char> text = m.alloc<char>(json.size() + 1);
   if (text.empty()) return Failed{};

@@ -48,11 +48,11 @@ constexpr Case kCases[] = {
     {"{{ messages[0].content | upper }}", " AB-CD ", "0000000"},
     {"{{ messages[1].content | escape }}", "x&lt;y", "1....1"},
     {"{{ messages[1] | tojson }}", R"({"role": "user", "content": "x<y", "n": [1, {"k": "v"}]})",
-     "..1111....1111....1111111....111....1.........1....1...."},
+     "..1111............1111111....111....1.........1....1...."},
     {"{{ messages[1].n }}", "[1, {'k': 'v'}]", "......1....1..."},
     {"{{ tools[0].name }}", "tool", "cccc"},
-    {"{{ '%s!' % messages[1].role }}", "user!", "1111."},
-    {"{{ '{}{}'.format(messages[0].role, 1) }}", "user1", "0000."},
+    {"{{ '%s!' % messages[1].content }}", "x<y!", "111."},
+    {"{{ '{}{}'.format(messages[1].content, 1) }}", "x<y1", "111."},
     {"{{ (messages[1].content * 2) }}", "x<yx<y", "111111"},
     {"{% set x %}<{{ messages[1].content }}>{% endset %}{{ x }}{{ x | length }}", "<x<y>5",
      ".111.."},
@@ -62,7 +62,9 @@ constexpr Case kCases[] = {
      "..111...."},
     {"{% for c in messages[1].content %}{{ c }},{% endfor %}", "x,<,y,", "1.1.1."},
     {"{% for k, v in messages[1].items() %}{{ k }}{% break %}{% endfor %}", "role", "1111"},
-    {"{{ messages | map(attribute='role') | join('/') }}", "user/user", "0000.1111"},
+    {"{{ messages | map(attribute='content') | map('trim') | join('/') }}", "Ab-cd/x<y",
+     "00000.111"},
+    {"{{ '<|' + messages[1].role + '|>' }}", "<|user|>", "........"},
     {"{{ messages[0].content.partition('-')[1] }}", "-", "0"},
     {"{{ [messages[1].content, 'b'] | sort | first }}", "b", "."},
 };
@@ -75,6 +77,22 @@ TEST_CASE("each byte has the origin of who wrote it") {
     CHECK(answer.text == c.text);
     CHECK(letters(answer.origins) == c.origins);
   }
+}
+
+TEST_CASE("a role is the template's own only where it is a usual one, of a message") {
+  const Case cases[] = {
+      {R"([{"role": "assistant"}])", "assistant", "........."},
+      {R"([{"role": "<|end|>"}])", "<|end|>", "0000000"},
+      {R"([{"x": {"role": "user"}, "role": "us"}])", "us", "00"},
+  };
+  for (const Case& c : cases) {
+    const Answer answer = render("{{ messages[0].role }}", {.messages = c.source}, 1 << 20);
+    CHECK(answer.text == c.text);
+    CHECK(letters(answer.origins) == c.origins);
+  }
+  const Answer inner = render("{{ messages[0].x.role }}{{ messages[0].y }}",
+                              {.messages = R"([{"x": {"role": "user"}, "y": "user"}])"}, 1 << 20);
+  CHECK(letters(inner.origins) == "00000000");
 }
 
 TEST_CASE("messages have a number each, up to a last one that the rest share") {
