@@ -163,9 +163,7 @@ int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes
   if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
   u64 n = 0;
   const Result<void> done = call.run_text([&](text::Encoder& encoder) -> Result<void> {
-    TARN_TRY(const auto ids, encoder.encode({text, text_bytes}, encode_options(flags)));
-    n = ids.size();
-    if (n <= ids_max) std::copy(ids.begin(), ids.end(), ids_out);
+    TARN_TRY(n, encoder.encode({text, text_bytes}, encode_options(flags), {ids_out, ids_max}));
     return {};
   });
   if (!done) return report(done);

@@ -205,9 +205,9 @@ enum {
 };
 
 /* Writes the ids of `text` (any bytes) into ids_out. n_out is the count, also if ids_max is too
- * small: then it returns TARN_INVALID_REQUEST and writes no ids. ids_max = 0 asks for the count. A
- * text may have 8 bytes for each token of the context, at least 16 KiB, and at most
- * engine.text_bytes_max (256 KiB): cut longer ones at line breaks. */
+ * small: then it returns TARN_INVALID_REQUEST, and ids_out has the first ones. ids_max = 0 asks for
+ * the count. A text may be of any length, but a word or a run of one letter that is longer than
+ * 44 KiB can be refused (16 KiB where the context has 2,000 tokens): break it by a line break. */
 TARN_API int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes,
                                uint32_t flags, uint32_t* ids_out, uint64_t ids_max,
                                uint64_t* n_out);

@@ -126,6 +126,9 @@ struct GoneKey {
   const char* hint;
 };
 constexpr GoneKey kGoneKeys[] = {
+    {"engine.text_bytes_max",
+     "engine.text_bytes_max is gone: a text of any length is tokenized, in the same memory; leave "
+     "the key out"},
     {"select.block_tokens",
      "select.block_tokens is gone: pq chooses single tokens, and select.disk_reorder makes them "
      "neighbours on the disk; leave the key out"},

@@ -32,8 +32,6 @@ inline constexpr const char* kDeviceNames[] = {"auto", "cpu", "cuda"};
 inline constexpr const char* kIoNames[] = {"auto", "uring", "threads"};
 
 inline constexpr u64 kBudgetBytesMax = 16384 * kGiB;
-inline constexpr u64 kTextBytesMin = 4 * kKiB;
-inline constexpr u64 kTextBytesMax = 256 * kKiB;
 inline constexpr u64 kContextTokensMax = u64{1} << 24;  // RoPE's angles are exact enough below it
 
 struct Config {
@@ -44,8 +42,8 @@ struct Config {
   u64 context_tokens = 0;  // planned slots of all sessions together
   u32 sessions_max = 4;
   u32 batch_rows_max = 512;
-  u64 text_bytes_max = kTextBytesMax;
   u64 chat_memory_bytes = 0;
+  u64 text_scratch_bytes = 2 * kMiB;  // of the tokenizer at most; no key: the demo takes less
   u32 n_threads = 0;
   u32 page_tokens = 64;
   KvTypeChoice kv_type = KvTypeChoice::f16;
@@ -108,8 +106,6 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("engine.sessions_max", self.sessions_max, u64{1}, u64{1024}, "open sessions at a time");
   on("engine.batch_rows_max", self.batch_rows_max, u64{1}, u64{8192},
      "rows of one step: prefill slice and decode batch together");
-  on("engine.text_bytes_max", self.text_bytes_max, kTextBytesMin, kTextBytesMax,
-     "longest text of one tokenize call; takes 90 times as much memory");
   on("chat.memory_bytes", self.chat_memory_bytes, u64{0}, kBudgetBytesMax,
      "memory that one conversation is rendered in, if the model has a chat template; 0: 1 MiB and "
      "32 bytes for each token of the context");

@@ -2,6 +2,7 @@
 // struct has one carve(): carve_region() lets the plan count by it, the engine places by it.
 #pragma once
 
+#include <algorithm>
 #include <new>
 
 #include "platform/base/assert.h"
@@ -42,9 +43,9 @@ struct SamplingMemory {
 struct TextMemory {
   std::span<char> piece;   // of one token
   std::span<char> shown;   // what one token can show
-  std::span<u32> encoded;  // ids of a text
+  std::span<u32> encoded;  // [context_tokens], of a text
   std::span<std::byte> encode_scratch;
-  static TextMemory carve(Carver& carver, u64 text_bytes_max);
+  static TextMemory carve(Carver& carver, const plan::Plan& plan);
 };
 
 inline SessionsMemory SessionsMemory::carve(Carver& carver, u32 n_sessions, u32 context_tokens) {
@@ -63,13 +64,13 @@ inline SamplingMemory SamplingMemory::carve(Carver& carver, u32 n_vocab, u32 log
                       .saved = carver.take<TokenLogprob>("saved", kSavedLogitsMax)}};
 }
 
-inline TextMemory TextMemory::carve(Carver& carver, u64 text_bytes_max) {
-  using text::Tokenizer;
+inline TextMemory TextMemory::carve(Carver& carver, const plan::Plan& plan) {
+  const u64 scratch_bytes =
+      std::min(text::Encoder::scratch_bytes(plan.context_tokens), plan.text_scratch_bytes);
   return {.piece = carver.take<char>("piece", plan::kShownBytesMax - text::kStopBytesMax),
           .shown = carver.take<char>("shown", plan::kShownBytesMax),
-          .encoded = carver.take<u32>("ids", Tokenizer::encode_ids_max(text_bytes_max)),
-          .encode_scratch =
-              carver.take<std::byte>("tokenize", Tokenizer::encode_scratch_bytes(text_bytes_max))};
+          .encoded = carver.take<u32>("ids", plan.context_tokens),
+          .encode_scratch = carver.take<std::byte>("tokenize", scratch_bytes)};
 }
 
 // plan::Inputs::carve.
@@ -83,7 +84,7 @@ inline void carve_region(plan::RegionId region, const plan::Plan& plan,
       SamplingMemory::carve(carver, spec.n_vocab, plan.logit_rows_max);
       return;
     case plan::RegionId::text:
-      TextMemory::carve(carver, plan.text_bytes_max);
+      TextMemory::carve(carver, plan);
       return;
     default:
       TARN_ASSERT(false);  // another room's

@@ -333,12 +333,8 @@ Result<void> Engine::Opening::place_text() {
                  .figures = {{{"bytes", piece_bytes}, {"limit", plan::kPieceBytesMax}}}});
   }
   Carver carver(region(RegionId::text));
-  const auto memory = TextMemory::carve(carver, e_.plan_.text_bytes_max);
-  const u64 context_bytes = e_.plan_.context_tokens * plan::kTextBytesATokenMax;
-  e_.text_.init(tokenizer, {.ids = memory.encoded,
-                            .scratch = memory.encode_scratch,
-                            .text_bytes_max = e_.plan_.text_bytes_max,
-                            .is_capped = e_.plan_.text_bytes_max < context_bytes});
+  const auto memory = TextMemory::carve(carver, e_.plan_);
+  e_.text_.init(tokenizer, memory.encoded, memory.encode_scratch);
   Carver chat_carver(region(RegionId::chat));
   const auto chat_memory =
       chat::ChatMemory::carve(chat_carver, file_.templates().memory_bytes(), e_.plan_.render_bytes);

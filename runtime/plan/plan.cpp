@@ -107,9 +107,7 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
   plan->rows_max = std::min(config.batch_rows_max, plan->context_tokens);
   plan->n_workers = inputs.n_workers;
   plan->logit_rows_max = std::max(config.sessions_max, kLogitRowsMin);
-  // No more than the context could hold.
-  plan->text_bytes_max = std::min(
-      std::max<u64>(plan->context_tokens * kTextBytesATokenMax, 16 * kKiB), config.text_bytes_max);
+  plan->text_scratch_bytes = config.text_scratch_bytes;
   if (inputs.templates_bytes > 0) {
     plan->render_bytes = config.chat_memory_bytes != 0
                              ? config.chat_memory_bytes

@@ -79,9 +79,9 @@ struct Plan {
   u32 rows_max = 0;  // batch_rows_max, but no more than there are slots
   u32 n_workers = 0;
   u32 logit_rows_max = 0;
-  u64 text_bytes_max = 0;  // of one call of the tokenizer
-  u64 render_bytes = 0;    // of one conversation; 0: the model has no chat template
-  u32 pages_max = 0;       // of one layer of one session
+  u64 text_scratch_bytes = 0;  // of the tokenizer at most
+  u64 render_bytes = 0;        // of one conversation; 0: the model has no chat template
+  u32 pages_max = 0;           // of one layer of one session
   method::SelectShape select{};
   TierShape tiers{};
   exec::AttentionSizes attention{};  // of a CPU's
@@ -90,8 +90,7 @@ struct Plan {
   const Region& of(RegionId id) const { return regions[static_cast<u64>(id)]; }
 };
 
-inline constexpr u32 kLogitRowsMin = 8;        // evaluation wants many rows, a generation one
-inline constexpr u64 kTextBytesATokenMax = 8;  // of context, to bound what one call tokenizes
+inline constexpr u32 kLogitRowsMin = 8;  // evaluation wants many rows, a generation one
 // The memory of a rendered conversation, without chat.memory_bytes: its messages, its text and what
 // the template makes on the way.
 inline constexpr u64 kRenderBytesATokenAuto = 32, kRenderBytesMoreAuto = kMiB;

@@ -1,5 +1,5 @@
-// The parts of Tokenizer::encode(): special tokens are found first, and the stretches of plain text
-// between them are encoded. Private to this folder.
+// The parts of Tokenizer::encode(): special tokens are found window by window, and the stretches of
+// plain text between them are encoded piece by piece. Private to this folder.
 #pragma once
 
 #include <optional>
@@ -8,6 +8,7 @@
 
 #include "platform/base/bump.h"
 #include "platform/base/result.h"
+#include "runtime/text/merge_queue.h"
 #include "runtime/text/tables.h"
 
 namespace tarn::text {
@@ -20,32 +21,32 @@ struct SpecialMatch {
   TokenId id = 0;
 };
 
-// Bytes of scratch for the worst text; the result, 8 bytes a match, stays in it.
-constexpr u64 special_matches_bytes(u64 text_bytes) {
-  return text_bytes * (sizeof(SpecialMatch) + 1) + 16;
+// The window of text that is searched at once: a quarter of the scratch serves the worst one, which
+// has a match at each byte.
+constexpr u64 special_window_bytes(u64 scratch_bytes) {
+  return scratch_bytes / (4 * (sizeof(SpecialMatch) + 1));
 }
 
-// Returns matches in the order of the text, without overlap. User-defined tokens always match,
-// control and unknown ones with `parse_special`; markers and the latter only where options.origins
-// allow it, as if they did not match elsewhere. text.size() <= VocabLimits::kTextBytesMax.
-Result<std::span<const SpecialMatch>> special_matches(const Tokenizer::Tables& tables,
-                                                      std::string_view text,
-                                                      const EncodeOptions& options, Bump& scratch);
+struct SpecialMatches {
+  std::span<const SpecialMatch> matches{};  // in the order of the text, without overlap
+  u64 end = 0;                              // of what was searched
+};
+// The matches of the whole text from `begin` on, which is 0 or the last `end`, for a window or
+// less. User-defined tokens always match, control and unknown ones with `parse_special`. Markers
+// and the latter match only where options.origins allow it.
+// An error if matches overlap without a gap for a whole window and each beats the one before it:
+// no vocabulary in use has so many special tokens.
+Result<SpecialMatches> special_matches(const Tokenizer::Tables& tables, std::string_view text,
+                                       u64 begin, const EncodeOptions& options, Bump& scratch);
 
-// Writes ids, and refuses them when the room is used up.
+// Writes ids, and counts those that have no room.
 class IdWriter {
  public:
   explicit IdWriter(std::span<TokenId> out) : out_(out) {}
 
-  Result<void> push(TokenId id) {
-    if (n_ == out_.size()) {
-      return fail({.status = Status::invalid_request,
-                   .hint = "the text gives more tokens than there is room for; shorten it or lend "
-                           "encode_ids_max()",
-                   .figures = {{{"room", out_.size()}}}});
-    }
-    out_[n_++] = id;
-    return {};
+  void push(TokenId id) {
+    if (n_ < out_.size()) out_[n_] = id;
+    n_ += 1;
   }
   u64 n() const { return n_; }
 
@@ -54,15 +55,28 @@ class IdWriter {
   u64 n_ = 0;
 };
 
+// The error for a text that has no place to cut it.
+Unexpected cannot_cut(std::string_view text, u64 bytes_max);
+
+// Text of any length, in pieces that fit in the scratch.
 Result<void> encode_bpe(const Tokenizer::Tables& tables, std::string_view text, Bump& scratch,
                         IdWriter& out);
 // `space_first`: as if a space preceded the text.
 Result<void> encode_spm(const Tokenizer::Tables& tables, std::string_view text, bool space_first,
                         Bump& scratch, IdWriter& out);
 
-// Bytes of scratch for a byte of the worst text. BPE turns a stray byte into the three bytes of
+// Prepared bytes of a byte of the worst text. BPE turns a stray byte into the three bytes of
 // U+FFFD. SPM turns a space into the three of U+2581, and keeps a copy of the text for it.
 constexpr u64 kPreparedBytesMax = 3;
 constexpr u64 kSpacePrefixBytes = 3;
+
+// Scratch for encoding n prepared bytes at once, and the n that some scratch is enough for.
+constexpr u64 plain_bytes(u64 n_prepared) { return n_prepared + Symbols::bytes(n_prepared); }
+constexpr u64 prepared_bytes_max(u64 scratch_bytes) {
+  constexpr u64 kFixedBytes = plain_bytes(0);
+  constexpr u64 kPositionBytes = (plain_bytes(4) - kFixedBytes) / 4;
+  const u64 n = scratch_bytes < kFixedBytes ? 0 : (scratch_bytes - kFixedBytes) / kPositionBytes;
+  return n < VocabLimits::kTextBytesMax ? n : VocabLimits::kTextBytesMax;
+}
 
 }  // namespace tarn::text

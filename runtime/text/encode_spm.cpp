@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <bit>
 
+#include "platform/base/assert.h"
+#include "runtime/text/cut.h"
 #include "runtime/text/encode.h"
 #include "runtime/text/merge_queue.h"
 #include "runtime/text/unicode.h"
@@ -8,6 +11,9 @@ namespace tarn::text {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
+
+// Long texts are cut into pieces of this size, whose symbols stay in the cache.
+constexpr u64 kPieceBytes = 8 * kKiB;
 
 // Maps a float, never NaN or -0, to an unsigned number in descending order.
 u32 descending(f32 score) {
@@ -35,13 +41,15 @@ struct SpmRules {
   u32 result(u32 pair) const { return pair; }
 };
 
+u64 marked_bytes(std::string_view text, bool space_first) {
+  const u64 n_spaces = static_cast<u64>(std::count(text.begin(), text.end(), ' '));
+  return text.size() + n_spaces * (kSpaceMark.size() - 1) + (space_first ? kSpaceMark.size() : 0);
+}
+
 // Copies the text to scratch, with every space as U+2581.
 std::optional<std::string_view> mark_spaces(std::string_view text, bool space_first,
                                             Bump& scratch) {
-  u64 n_spaces = space_first ? 1 : 0;
-  for (const char c : text) n_spaces += c == ' ' ? u64{1} : u64{0};
-  const u64 n_others = text.size() + (space_first ? 1 : 0) - n_spaces;
-  const auto marked = scratch.alloc<char>(n_others + n_spaces * kSpaceMark.size());
+  const auto marked = scratch.alloc<char>(marked_bytes(text, space_first));
   if (!marked) return std::nullopt;
   char* out = marked->data();
   const auto put = [&](std::string_view bytes) {
@@ -52,35 +60,50 @@ std::optional<std::string_view> mark_spaces(std::string_view text, bool space_fi
   return std::string_view(marked->data(), marked->size());
 }
 
+// Visits the bytes of the text as mark_spaces() copies it. A piece may begin where a character
+// does, but not inside a space's mark.
+template <class Visit>
+void each_marked_byte(std::string_view text, bool space_first, Visit&& visit) {
+  u64 next = space_first ? kSpaceMark.size() : 0;  // where the next character begins
+  u64 at = 0;
+  const auto visit_all = [&](std::string_view bytes, u64 begin) {
+    for (const char& byte : bytes) {
+      const bool begins = at == next;
+      if (begins) next += utf8_bytes_by_lead(byte);
+      if (!visit(byte, begins && &byte == bytes.data() ? begin : kInside)) return false;
+      ++at;
+    }
+    return true;
+  };
+  if (space_first && !visit_all(kSpaceMark, 0)) return;
+  for (u64 i = 0; i < text.size(); ++i) {
+    if (!visit_all(text[i] == ' ' ? kSpaceMark : text.substr(i, 1), i)) return;
+  }
+}
+
 // Encodes a character that has no token: as its bytes, or <unk>.
 Result<void> fall_back(const Tokenizer::Tables& tables, std::string_view character, IdWriter& out) {
   bool complete = true;
   for (const char c : character) complete &= tables.byte_ids[static_cast<u8>(c)] != kNoToken;
   if (complete) {
-    for (const char c : character) {
-      TARN_CHECK(out.push(tables.byte_ids[static_cast<u8>(c)]));
-    }
+    for (const char c : character) out.push(tables.byte_ids[static_cast<u8>(c)]);
     return {};
   }
-  if (tables.unknown != kNoToken) return out.push(tables.unknown);
-  return fail({.status = Status::invalid_request,
-               .hint = "this vocabulary has no token for a character of the text, and no <unk>",
-               .detail = Detail(character)});
+  if (tables.unknown == kNoToken) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "this vocabulary has no token for a character of the text, and no <unk>",
+                 .detail = Detail(character)});
+  }
+  out.push(tables.unknown);
+  return {};
 }
 
-}  // namespace
-
-Result<void> encode_spm(const Tokenizer::Tables& tables, std::string_view text, bool space_first,
-                        Bump& scratch, IdWriter& out) {
+Result<void> encode_piece(const Tokenizer::Tables& tables, std::string_view text, bool space_first,
+                          Bump& scratch, IdWriter& out) {
   const u64 mark = scratch.used_bytes();
   const auto marked = mark_spaces(text, space_first, scratch);
   auto symbols = marked ? Symbols::allocate(scratch, marked->size()) : std::nullopt;
-  if (!symbols) {
-    return fail({.status = Status::invalid_request,
-                 .hint = "the scratch for encoding is too small for this text; lend "
-                         "encode_scratch_bytes()",
-                 .figures = {{{"text bytes", text.size()}}}});
-  }
+  TARN_ASSERT(symbols.has_value());
   // Cuts characters by their first bytes alone, as the vocabularies' own tools do.
   for (u64 at = 0; at < marked->size();) {
     const u64 width = std::min<u64>(utf8_bytes_by_lead((*marked)[at]), marked->size() - at);
@@ -94,12 +117,47 @@ Result<void> encode_spm(const Tokenizer::Tables& tables, std::string_view text, 
     const TokenId merged = symbols->ids[at];
     const TokenId id = merged != kNoToken ? merged : rules.token(at, width);
     if (id != kNoToken) {
-      TARN_CHECK(out.push(id));
+      out.push(id);
     } else {
       TARN_CHECK(fall_back(tables, marked->substr(at, width), out));
     }
   }
   scratch.rewind(mark);
+  return {};
+}
+
+// The bytes of the first piece of a text, of at most `bytes_max` marked ones; 0: it cannot be cut.
+u64 cut_text(const Tokenizer::Tables& tables, std::string_view text, bool space_first,
+             u64 bytes_max, Bump& scratch) {
+  const u64 mark = scratch.used_bytes();
+  const auto marked = scratch.alloc<char>(bytes_max);
+  TARN_ASSERT(marked.has_value());
+  const u64 n = first_piece(
+      *marked, tables.text_bytes_max,
+      [&](const auto& visit) { each_marked_byte(text, space_first, visit); },
+      [&](std::string_view bytes) { return tables.index.find(bytes) != kNoToken; });
+  scratch.rewind(mark);
+  return n;
+}
+
+}  // namespace
+
+Result<void> encode_spm(const Tokenizer::Tables& tables, std::string_view text, bool space_first,
+                        Bump& scratch, IdWriter& out) {
+  const u64 bytes_max = prepared_bytes_max(scratch.free_bytes());
+  while (!text.empty()) {
+    const bool fits = text.size() <= bytes_max && marked_bytes(text, space_first) <= bytes_max;
+    const u64 small_max = std::min(bytes_max, kPieceBytes);
+    u64 n = fits && text.size() <= small_max
+                ? text.size()
+                : cut_text(tables, text, space_first, small_max, scratch);
+    if (n == 0 && fits) n = text.size();
+    if (n == 0) n = cut_text(tables, text, space_first, bytes_max, scratch);
+    if (n == 0) return cannot_cut(text, bytes_max);
+    TARN_CHECK(encode_piece(tables, text.substr(0, n), space_first, scratch, out));
+    text.remove_prefix(n);
+    space_first = false;
+  }
   return {};
 }
 

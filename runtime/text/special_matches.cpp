@@ -64,9 +64,46 @@ class Finder {
   const std::array<bool, 256>& starts_;
 };
 
+// The matches of the text before `end`, decided by that text and no other.
+struct Decided {
+  u64 n_places = 0;
+  u64 end = 0;
+};
+
+// Lists the longest match at each place of [begin, end), and cuts it where the rest of the text has
+// no say. A match that is taken before each one that overlaps it is certain. So a chain of matches
+// that overlap is decided once a place after its best one is reached.
+Decided find_places(const Finder& finder, u64 begin, u64 end, std::span<SpecialMatch> places) {
+  Decided decided{.n_places = 0, .end = begin};
+  SpecialMatch best;  // of the chain
+  u64 best_end = begin;
+  u64 n = 0;
+  for (u64 at = begin; at < end; ++at) {
+    if (!finder.may_start(at)) continue;
+    const SpecialMatch match{.at = static_cast<u32>(at), .id = finder.longest(at, ~u64{0})};
+    if (match.id == kNoToken) continue;
+    const bool begins_chain = at >= best_end;
+    if (begins_chain) decided = {.n_places = n, .end = at};
+    if (begins_chain || finder.before(match, best)) {
+      best = match;
+      best_end = at + finder.text_of(best.id).size();
+    }
+    places[n++] = match;
+  }
+  if (best_end <= end) decided = {.n_places = n, .end = end};
+  // What lies over the end begins inside the best match of its chain, so it is never taken.
+  const auto is_over = [&](const SpecialMatch& match) {
+    return match.at + finder.text_of(match.id).size() > decided.end;
+  };
+  const auto listed = places.first(decided.n_places);
+  const auto kept = std::remove_if(listed.begin(), listed.end(), is_over);
+  decided.n_places = static_cast<u64>(kept - listed.begin());
+  return decided;
+}
+
 // Chooses the taken matches from the longest match at each place. `matches` holds a heap of
-// candidates from the front and the taken matches from the back.
-std::span<SpecialMatch> take_best(const Finder& finder, std::span<SpecialMatch> matches,
+// candidates from the front and the taken matches from the back; `taken` begins at `begin`.
+std::span<SpecialMatch> take_best(const Finder& finder, u64 begin, std::span<SpecialMatch> matches,
                                   std::span<u8> taken) {
   const auto later = [&](const SpecialMatch& a, const SpecialMatch& b) {
     return finder.before(b, a);
@@ -79,15 +116,15 @@ std::span<SpecialMatch> take_best(const Finder& finder, std::span<SpecialMatch> 
     std::pop_heap(heap, heap + n_heap, later);
     SpecialMatch match = heap[--n_heap];
     const u64 n_bytes = finder.text_of(match.id).size();
-    if (taken[match.at] != 0) continue;
+    const auto first = taken.begin() + static_cast<std::ptrdiff_t>(match.at - begin);
+    if (*first != 0) continue;
     // Taken matches are at least as long as this one, so an overlap covers one of its ends.
-    if (taken[match.at + n_bytes - 1] == 0) {
-      std::fill_n(taken.begin() + match.at, n_bytes, u8{1});
+    if (first[static_cast<std::ptrdiff_t>(n_bytes - 1)] == 0) {
+      std::fill_n(first, n_bytes, u8{1});
       heap[--first_taken] = match;
       continue;
     }
-    const auto begin = taken.begin() + match.at;
-    const u64 room = static_cast<u64>(std::find(begin, taken.end(), u8{1}) - begin);
+    const u64 room = static_cast<u64>(std::find(first, taken.end(), u8{1}) - first);
     match.id = finder.longest(match.at, room);
     if (match.id == kNoToken) continue;
     heap[n_heap++] = match;
@@ -96,40 +133,40 @@ std::span<SpecialMatch> take_best(const Finder& finder, std::span<SpecialMatch> 
   return matches.subspan(first_taken);
 }
 
-Unexpected too_little_scratch() {
+Unexpected too_little_scratch(u64 scratch_bytes) {
   return fail({.status = Status::invalid_request,
-               .hint = "the scratch for encoding is too small for this text's special tokens; lend "
-                       "encode_scratch_bytes()"});
+               .hint = "special tokens of the text overlap for longer than the scratch for "
+                       "encoding takes: write other text between them, or lend "
+                       "encode_scratch_bytes()",
+               .figures = {{{"scratch bytes", scratch_bytes}}}});
 }
 
 }  // namespace
 
-Result<std::span<const SpecialMatch>> special_matches(const Tokenizer::Tables& tables,
-                                                      std::string_view text,
-                                                      const EncodeOptions& options, Bump& scratch) {
+Result<SpecialMatches> special_matches(const Tokenizer::Tables& tables, std::string_view text,
+                                       u64 begin, const EncodeOptions& options, Bump& scratch) {
   const Finder finder(tables, text, options);
+  const u64 scratch_bytes = scratch.free_bytes();
+  const u64 window_bytes = std::min(text.size() - begin, special_window_bytes(scratch_bytes));
+  const u64 end = begin + window_bytes;
   u64 n_starts = 0;
-  for (u64 at = 0; at < text.size(); ++at) n_starts += finder.may_start(at) ? u64{1} : u64{0};
-  if (n_starts == 0) return std::span<const SpecialMatch>();
+  for (u64 at = begin; at < end; ++at) n_starts += finder.may_start(at) ? u64{1} : u64{0};
+  if (n_starts == 0 && end > begin) return SpecialMatches{.end = end};
 
   const auto places = scratch.alloc<SpecialMatch>(n_starts);
-  if (!places) return too_little_scratch();
+  if (!places) return too_little_scratch(scratch_bytes);
+  const Decided decided = find_places(finder, begin, end, *places);
+  if (decided.end == begin) return too_little_scratch(scratch_bytes);
   const u64 keep = scratch.used_bytes();
-  const auto taken = scratch.alloc<u8>(text.size());
-  if (!taken) return too_little_scratch();
+  const auto taken = scratch.alloc<u8>(decided.end - begin);
+  if (!taken) return too_little_scratch(scratch_bytes);
   std::fill(taken->begin(), taken->end(), u8{0});
-  u64 n_matches = 0;
-  for (u64 at = 0; at < text.size(); ++at) {
-    if (!finder.may_start(at)) continue;
-    const TokenId id = finder.longest(at, text.size() - at);
-    if (id != kNoToken) (*places)[n_matches++] = {.at = static_cast<u32>(at), .id = id};
-  }
-  const std::span<SpecialMatch> best = take_best(finder, places->first(n_matches), *taken);
+  const auto best = take_best(finder, begin, places->first(decided.n_places), *taken);
   std::sort(best.begin(), best.end(),
             [](const SpecialMatch& a, const SpecialMatch& b) { return a.at < b.at; });
   std::copy(best.begin(), best.end(), places->begin());
   scratch.rewind(keep - (n_starts - best.size()) * sizeof(SpecialMatch));
-  return std::span<const SpecialMatch>(places->first(best.size()));
+  return SpecialMatches{.matches = places->first(best.size()), .end = decided.end};
 }
 
 }  // namespace tarn::text

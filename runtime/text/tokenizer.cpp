@@ -48,6 +48,14 @@ u64 decode_space_marks(std::string_view text, std::span<char> out) {
 
 }  // namespace
 
+Unexpected cannot_cut(std::string_view text, u64 bytes_max) {
+  return fail({.status = Status::invalid_request,
+               .hint = "a run of the text is too long to be tokenized at once, and tokens of the "
+                       "vocabulary join it everywhere: break it by a line break",
+               .detail = Detail(text),
+               .figures = {{{"bytes", text.size()}, {"limit", bytes_max}}}});
+}
+
 u32 Tokenizer::n_vocab() const { return tables_->n_vocab; }
 u64 Tokenizer::piece_bytes_max() const { return tables_->text_bytes_max; }
 
@@ -57,12 +65,11 @@ bool Tokenizer::is_end(TokenId id) const {
 
 u64 Tokenizer::encode_scratch_bytes(u64 text_bytes) {
   const u64 n = text_bytes < VocabLimits::kTextBytesMax ? text_bytes : VocabLimits::kTextBytesMax;
-  const u64 n_prepared = kPreparedBytesMax * n + kSpacePrefixBytes;
-  const u64 plain_bytes = n_prepared + Symbols::bytes(n_prepared);
-  const u64 special_bytes = special_matches_bytes(n);
+  const u64 plain = plain_bytes(kPreparedBytesMax * n + kSpacePrefixBytes);
   // Matches stay in scratch while plain text is encoded; each uses the room of the text that it
   // matches.
-  return (plain_bytes > special_bytes ? plain_bytes : special_bytes) + alignof(std::max_align_t);
+  static_assert(special_window_bytes(plain_bytes(kPreparedBytesMax * 4096)) >= 4096);
+  return plain + alignof(std::max_align_t);
 }
 
 Result<u64> Tokenizer::encode(std::string_view text, EncodeOptions options,
@@ -75,36 +82,40 @@ Result<u64> Tokenizer::encode(std::string_view text, EncodeOptions options,
   TARN_ASSERT(options.origins.empty() || options.origins.size() == text.size());
   Bump memory(scratch);
   IdWriter ids(out);
-  TARN_TRY(const auto matches, special_matches(*tables_, text, options, memory));
-  const bool has_bos = !matches.empty() && matches[0].at == 0 && matches[0].id == tables_->bos;
-  if (tables_->adds_bos && (options.add_special || (options.add_bos && !has_bos))) {
-    TARN_CHECK(ids.push(tables_->bos));
-  }
+  const auto push_bos = [&](bool is_written) {
+    const bool adds = options.add_special || (options.add_bos && !is_written);
+    if (tables_->adds_bos && adds) ids.push(tables_->bos);
+  };
+  if (text.empty()) push_bos(false);
 
-  bool space_first = tables_->adds_space_prefix;  // at the start and after a special token
-  u64 at = 0;
-  for (u64 i = 0; i <= matches.size(); ++i) {
-    const u64 end = i < matches.size() ? matches[i].at : text.size();
-    if (end > at) {
-      const std::string_view plain = text.substr(at, end - at);
-      TARN_CHECK(tables_->kind == VocabKind::bpe
-                     ? encode_bpe(*tables_, plain, memory, ids)
-                     : encode_spm(*tables_, plain, space_first, memory, ids));
-      space_first = false;
+  u64 begin = 0;  // of the plain text after the last special token
+  bool space_first = tables_->adds_space_prefix;
+  bool eats_spaces = false;
+  const auto encode_plain = [&](u64 end) -> Result<void> {
+    while (eats_spaces && begin < end && is_c_space(text[begin])) ++begin;
+    if (begin == end) return {};
+    const std::string_view plain = text.substr(begin, end - begin);
+    return tables_->kind == VocabKind::bpe ? encode_bpe(*tables_, plain, memory, ids)
+                                           : encode_spm(*tables_, plain, space_first, memory, ids);
+  };
+  for (u64 searched = 0; searched < text.size();) {
+    TARN_TRY(const auto found, special_matches(*tables_, text, searched, options, memory));
+    if (searched == 0) {
+      const bool begins = !found.matches.empty() && found.matches[0].at == 0;
+      push_bos(begins && found.matches[0].id == tables_->bos);
     }
-    if (i == matches.size()) break;
-    const TokenId id = matches[i].id;
-    TARN_CHECK(ids.push(id));
-    space_first = tables_->adds_space_prefix;
-    at = end + tables_->texts.at(id).size();
-    if ((tables_->attributes[id] & Attribute::kEatsSpaces) != 0) {
-      const u64 next = i + 1 < matches.size() ? matches[i + 1].at : text.size();
-      while (at < next && is_c_space(text[at])) ++at;
+    for (const SpecialMatch& match : found.matches) {
+      TARN_CHECK(encode_plain(match.at));
+      ids.push(match.id);
+      begin = match.at + tables_->texts.at(match.id).size();
+      space_first = tables_->adds_space_prefix;
+      eats_spaces = (tables_->attributes[match.id] & Attribute::kEatsSpaces) != 0;
     }
+    searched = found.end;
+    memory.rewind(0);
   }
-  if (options.add_special && tables_->adds_eos) {
-    TARN_CHECK(ids.push(tables_->eos));
-  }
+  TARN_CHECK(encode_plain(text.size()));
+  if (options.add_special && tables_->adds_eos) ids.push(tables_->eos);
   return ids.n();
 }
 
@@ -138,18 +149,29 @@ u64 Tokenizer::piece(TokenId id, bool special, std::span<char> out) const {
                                          : decode_space_marks(text, out);
 }
 
+u64 Encoder::scratch_bytes(u64 context_tokens) {
+  constexpr u64 kTokenBytes = 8;  // more than a token of any language stands for
+  const u64 text_bytes = std::max(context_tokens * kTokenBytes, 16 * kKiB);
+  return std::min(Tokenizer::encode_scratch_bytes(text_bytes), 2 * kMiB);
+}
+
 Result<std::span<const TokenId>> Encoder::encode(std::string_view text, EncodeOptions options) {
-  if (text.size() > memory_.text_bytes_max) {
+  // A token stands for no more bytes than its text has.
+  const u64 bytes_max = ids_.size() * tokenizer_.piece_bytes_max();
+  if (text.size() > bytes_max) {
     return fail({.status = Status::invalid_request,
-                 .hint = memory_.is_capped
-                             ? "the text is longer than one call takes (engine.text_bytes_max): "
-                               "cut it at line breaks and tokenize the pieces one by one"
-                             : "the text is longer than the context could hold: shorten it, "
-                               "or raise -c (kv.context_tokens)",
-                 .figures = {{{"bytes", text.size()}, {"limit", memory_.text_bytes_max}}}});
+                 .hint = "the text is longer than the context could hold: shorten it, or raise -c "
+                         "(kv.context_tokens)",
+                 .figures = {{{"bytes", text.size()}, {"limit", bytes_max}}}});
   }
-  TARN_TRY(const u64 n, tokenizer_.encode(text, options, memory_.scratch, memory_.ids));
-  return std::span<const TokenId>(memory_.ids).first(n);
+  TARN_TRY(const u64 n, encode(text, options, ids_));
+  if (n > ids_.size()) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "the text has more tokens than the context holds: shorten it, or raise -c "
+                         "(kv.context_tokens)",
+                 .figures = {{{"tokens", n}, {"context_tokens", ids_.size()}}}});
+  }
+  return std::span<const TokenId>(ids_).first(n);
 }
 
 }  // namespace tarn::text

@@ -10,8 +10,7 @@
 //   thread   encode and decode are const and take the caller's scratch; any thread
 //   errors   invalid_model when the vocabulary contradicts itself; unsupported for another kind of
 //            tokenizer or pre-tokenizer; invalid_request when text cannot be encoded (an SPM
-//            without byte fallback and without <unk>, a BPE without a token for a byte) or does not
-//            fit
+//            without byte fallback and without <unk>, a BPE without a token for a byte) or cut
 //
 // Deliberate differences from llama.cpp, which no valid file shows:
 //   - Text never becomes a control or unknown token by merging or as a whole word; it needs
@@ -76,16 +75,17 @@ class Tokenizer {
   // As the file writes it; empty if the vocabulary has none.
   std::string_view special_text(SpecialToken which) const;
 
-  // Bytes of scratch that are enough for any text of `text_bytes`. Most texts need less: BPE needs
-  // 22 bytes for each byte of the longest pre-token, SPM 23 for each byte of the text. encode()
-  // fails if its scratch is too small.
+  // Bytes of scratch with which encode() takes any text of `text_bytes` at once.
   static u64 encode_scratch_bytes(u64 text_bytes);
   // The most ids of any text of `text_bytes`: four for a byte (a stray one becomes U+FFFD, a space
   // after a special token two marks of three bytes), and BOS and EOS.
   static u64 encode_ids_max(u64 text_bytes) { return 4 * text_bytes + 8; }
 
-  // Writes ids into `out` (encode_ids_max(text.size()) are always enough) and returns their number.
-  // If they do not fit the answer is invalid_request, and `out` holds the first ids.
+  // Writes ids into `out`, as many as there is room for, and returns how many the text has. A text
+  // that needs more scratch than it is lent is encoded in pieces, and the ids stay the same: it is
+  // cut where no token of the vocabulary lies over the place. (BPE cuts only words.)
+  // invalid_request where half of the scratch holds no such place, as in a run of one letter. With
+  // 2 MiB that run has at least 44 KiB, or 14 KiB if it is of spaces.
   Result<u64> encode(std::string_view text, EncodeOptions options, std::span<std::byte> scratch,
                      std::span<TokenId> out) const;
 
@@ -107,23 +107,27 @@ class Tokenizer {
 // stay in it until the next call.
 class Encoder {
  public:
-  struct Memory {
-    std::span<TokenId> ids{};        // Tokenizer::encode_ids_max(text_bytes_max)
-    std::span<std::byte> scratch{};  // Tokenizer::encode_scratch_bytes(text_bytes_max)
-    u64 text_bytes_max = 0;
-    bool is_capped = false;  // by engine.text_bytes_max, and not by the context
-  };
-  void init(const Tokenizer& tokenizer, const Memory& memory) {
+  // Scratch for windows of 44 KiB, or less if the context holds little text.
+  static u64 scratch_bytes(u64 context_tokens);
+  // As many ids as the context holds.
+  void init(const Tokenizer& tokenizer, std::span<TokenId> ids, std::span<std::byte> scratch) {
     tokenizer_ = tokenizer;
-    memory_ = memory;
+    ids_ = ids;
+    scratch_ = scratch;
   }
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
+  // invalid_request for a text whose ids the context cannot hold.
   Result<std::span<const TokenId>> encode(std::string_view text, EncodeOptions options);
+  // Into the caller's memory, as Tokenizer::encode().
+  Result<u64> encode(std::string_view text, EncodeOptions options, std::span<TokenId> out) const {
+    return tokenizer_.encode(text, options, scratch_, out);
+  }
 
  private:
   Tokenizer tokenizer_{};
-  Memory memory_{};
+  std::span<TokenId> ids_{};
+  std::span<std::byte> scratch_{};
 };
 
 // Turns a stream of tokens into text that is valid UTF-8 at every moment: an unfinished character

@@ -9,7 +9,9 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "runtime/api/instance.h"
 #include "tests/runtime/api/host.h"
@@ -61,6 +63,26 @@ TEST_CASE("text waits for no step") {
   tarn_is_end(host.engine, 5);
   done.open();
   busy.join();
+}
+
+TEST_CASE("a text of any length is tokenized, and one that the context cannot hold is not fed") {
+  const SmallModel model("llama", "f16");
+  Host host(model.path());
+  std::string text;
+  while (text.size() < 1'000'000) text += "baker bread\n";
+  uint64_t n = 0;
+  CHECK(tarn_tokenize(host.engine, text.data(), text.size(), 0, nullptr, 0, &n) ==
+        TARN_INVALID_REQUEST);
+  std::vector<uint32_t> ids(n + 1);
+  REQUIRE(tarn_tokenize(host.engine, text.data(), text.size(), 0, ids.data(), n, &n) == TARN_OK);
+  CHECK(n + 1 == ids.size());
+  tarn_session* session = host.session();
+  for (const uint64_t n_bytes : {uint64_t{3000}, uint64_t{text.size()}, ~uint64_t{0}}) {
+    CAPTURE(n_bytes);
+    CHECK(tarn_session_feed_text(session, text.data(), n_bytes, 0) == TARN_INVALID_REQUEST);
+    CHECK(std::string(tarn_error_text()).find("raise -c") != std::string::npos);
+  }
+  CHECK(tarn_session_feed_text(session, text.data(), 100, 0) == TARN_OK);
 }
 
 TEST_CASE("callers take turns, and one that waits is sent home by a close") {
