@@ -103,9 +103,9 @@ class Call {
   // Runs fn(encoder) on the caller's thread, when no other caller works on a text.
   template <class Fn>
   Result<void> run_text(Fn&& fn) const {
-    const engine::EngineThread::TextTurn turn(instance_->thread);
+    engine::EngineThread::TextTurn turn(instance_->thread);
     TARN_CHECK(turn.begun());
-    return fn(instance_->engine.text());
+    return turn.run([&]() -> Result<void> { return fn(instance_->engine.text()); });
   }
 
  protected:

@@ -61,11 +61,16 @@ const FatalSink* EngineThread::prepare(FatalFn on_fatal, void* context) {
 
 void EngineThread::on_assert(void* self, const AssertSite& site) {
   auto* thread = static_cast<EngineThread*>(self);
-  if (thread->failed_.exchange(true)) return;
-  thread->failing_.store(pthread_self());
-  if (thread->on_fatal_ != nullptr) thread->on_fatal_(thread->fatal_context_, site);
+  thread->tell_host(site);
   // Only now do callers learn of it: what the hook wrote is there when they read it.
   thread->dead_.store(true, std::memory_order_release);
+}
+
+// Of the first failure alone.
+void EngineThread::tell_host(const AssertSite& site) {
+  if (failed_.exchange(true)) return;
+  failing_.store(pthread_self());
+  if (on_fatal_ != nullptr) on_fatal_(fatal_context_, site);
 }
 
 void EngineThread::at_end(void (*fn)(void* context), void* context) {
@@ -129,17 +134,30 @@ EngineThread::TextTurn::TextTurn(EngineThread& thread) : thread_(thread) {
     thread_.news_.wait_for(lock, kDeadCheckNs);
     begun_ = thread_.may_wait();
   }
+  if (begun_ && thread_.text_broken_.load()) begun_ = is_broken();
   if (!begun_) return;
   thread_.text_taken_ = true;
-  outer_sink_ = set_thread_fatal_sink(&thread_.sink_);
 }
 
 EngineThread::TextTurn::~TextTurn() {
   if (!begun_ || !thread_.in_own_process()) return;
-  set_thread_fatal_sink(outer_sink_);
   const Lock lock(thread_.mutex_);
   thread_.text_taken_ = false;
   thread_.news_.notify_all();
+}
+
+void EngineThread::TextTurn::on_assert(void* self, const AssertSite& site) {
+  auto* turn = static_cast<TextTurn*>(self);
+  turn->thread_.text_broken_.store(true);
+  turn->thread_.tell_host(site);
+  turn->thread_.failing_.store({});
+  std::longjmp(turn->back_, 1);  // NOLINT(cert-err52-cpp): as in run()
+}
+
+Unexpected EngineThread::TextTurn::is_broken() {
+  return fail({.status = Status::internal,
+               .hint = "an assertion failed in work on a text (see the fatal hook): this engine "
+                       "takes no more texts, but tokens; open a new engine"});
 }
 
 // True on the engine's thread, and on another whose assertion failed: in the host's callbacks.

@@ -12,12 +12,13 @@
 //   when forked  in a child process there is no such thread, and whoever had the lock is not there
 //                either: no Visit is admitted, and stop() does nothing
 //
-// Text is the exception: callers tokenize on their own threads, in turn (TextTurn), so that no step
-// waits for a text. The engine's thread never takes such a turn.
+// Text is the exception: callers render and tokenize on their own threads, in turn (TextTurn), so that
+// no step waits for a text. The engine's thread never takes such a turn.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <csetjmp>
 
 #include "platform/base/assert.h"
 #include "platform/base/result.h"
@@ -82,8 +83,7 @@ class EngineThread {
     return frame.result;
   }
 
-  // Waits until no other caller works on a text, then has the engine's Encoder for its lifetime. A
-  // caller whose assertion fails keeps its turn, and the engine is dead.
+  // Waits until no other caller works on a text, then has the engine's Encoder for its lifetime.
   class TextTurn {
    public:
     explicit TextTurn(EngineThread& thread);
@@ -93,10 +93,29 @@ class EngineThread {
     TextTurn& operator=(const TextTurn&) = delete;
     ~TextTurn();
 
+    // Runs fn(), which returns Result<void>, on this thread, which is the host's: a failed
+    // assertion in it comes back here. Work on texts is refused from then on; the engine, whose
+    // state no text touches, goes on. What fn has on its stack is left without destructors.
+    template <class Fn>
+    Result<void> run(Fn&& fn) {
+      const FatalSink sink{.on_fatal = &TextTurn::on_assert, .context = this};
+      const FatalSink* const outer = set_thread_fatal_sink(&sink);  // may be another engine's
+      if (setjmp(back_) != 0) {  // NOLINT(cert-err52-cpp): there are no exceptions
+        set_thread_fatal_sink(outer);
+        return is_broken();
+      }
+      Result<void> done = fn();
+      set_thread_fatal_sink(outer);
+      return done;
+    }
+
    private:
+    static void on_assert(void* self, const AssertSite& site);
+    static Unexpected is_broken();
+
     EngineThread& thread_;
     Result<void> begun_{};
-    const FatalSink* outer_sink_ = nullptr;  // of the thread, which may be another engine's
+    std::jmp_buf back_{};
   };
 
   // The next event of a session; waits up to timeout_ms (< 0: for ever). would_block when there is
@@ -131,6 +150,7 @@ class EngineThread {
     Command* next = nullptr;
   };
   static void on_assert(void* self, const AssertSite& site);
+  void tell_host(const AssertSite& site);
   void loop();
   void drop_commands();
   // Why nobody may wait for a turn now, if so.
@@ -147,10 +167,11 @@ class EngineThread {
   void* fatal_context_ = nullptr;
   void (*at_end_)(void* context) = nullptr;
   void* at_end_context_ = nullptr;
-  std::atomic<bool> failed_{false};   // an assertion failed; its hook may still run
-  std::atomic<bool> dead_{false};     // the hook has returned
-  std::atomic<pthread_t> driver_{};   // the engine's thread, once it runs
-  std::atomic<pthread_t> failing_{};  // the one whose assertion failed
+  std::atomic<bool> failed_{false};       // an assertion failed; its hook may still run
+  std::atomic<bool> text_broken_{false};  // of a text
+  std::atomic<bool> dead_{false};         // the hook has returned
+  std::atomic<pthread_t> driver_{};       // the engine's thread, once it runs
+  std::atomic<pthread_t> failing_{};      // the one whose assertion failed
 
   Mutex mutex_;
   Condition work_;            // for the engine's thread

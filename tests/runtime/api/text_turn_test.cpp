@@ -128,16 +128,44 @@ TEST_CASE("a hook is refused while a caller with a turn waits for the engine's t
   CHECK(in_hook == TARN_INVALID_REQUEST);
 }
 
-TEST_CASE("a failed assertion in a text kills the engine and not the host") {
+TEST_CASE("a failed assertion in a text ends the work on texts, and neither engine nor host") {
   const SmallModel model("llama", "f16");
   Host host(model.path());
-  std::thread([&] {
-    const EngineThread::TextTurn turn(instance_of(host.engine).thread);
-    TARN_ASSERT(false);  // the thread is parked
-  }).detach();
-  while (!instance_of(host.engine).thread.dead()) std::this_thread::yield();
-  CHECK(tokenize(host.engine) == TARN_INTERNAL);
+  tarn_session* const session = host.session();
+  EngineThread& thread = instance_of(host.engine).thread;
+  // A command waits for its turn meanwhile.
+  Gate held, done;
+  std::thread busy([&] {
+    CHECK(thread
+              .call([&]() -> Result<void> {
+                held.open();
+                done.pass();
+                return {};
+              })
+              .has_value());
+  });
+  held.pass();
+  std::thread waiter([&] {
+    CHECK(tarn_session_feed(session, std::array<uint32_t, 2>{5, 6}.data(), 2) == TARN_OK);
+  });
+  {
+    const EngineThread::Visit visit(thread);
+    EngineThread::TextTurn turn(thread);
+    REQUIRE(turn.begun());
+    const Result<void> failed = turn.run([]() -> Result<void> {
+      TARN_ASSERT(false);
+      return {};
+    });
+    REQUIRE_FALSE(failed.has_value());
+    CHECK(failed.error().status == Status::internal);
+  }
   CHECK(host.n_fatal == 1);
+  CHECK(tokenize(host.engine) == TARN_INTERNAL);
+  done.open();
+  busy.join();
+  waiter.join();
+  CHECK_FALSE(thread.dead());
+  CHECK(tarn_session_wait(session, -1) == TARN_OK);
 }
 
 TEST_CASE("a thread keeps the sink that it had before its turn") {
