@@ -58,6 +58,9 @@ MaybeValue attribute_of(Machine& m, const Value& of, std::string_view name) {
     case Kind::loop:
       return loop_attribute(m, of, name);
     case Kind::dict: {
+      for (const std::string_view changing : {"clear", "pop", "popitem", "setdefault", "update"}) {
+        if (name == changing) return make_undefined(name);  // as the sandbox has it
+      }
       TARN_GET(const Value method, method_of(m, of, name));
       if (method.is(Kind::method)) return method;
       return value_or_undefined(find_entry(m, entries_of(of), name), name);

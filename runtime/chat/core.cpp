@@ -156,7 +156,9 @@ std::optional<bool> is_less(Machine& m, const Value& a, const Value& b) {
 const Entry* find_entry(Machine& m, std::span<const Entry> entries, std::string_view key) {
   m.work(8 * entries.size());
   for (const Entry& entry : entries) {
-    if (entry.key.is_text() && entry.key.text() == key) return &entry;
+    if (!entry.key.is_text() || entry.key.n != key.size()) continue;
+    m.work(key.size());
+    if (entry.key.text() == key) return &entry;
   }
   return nullptr;
 }
@@ -172,6 +174,7 @@ bool is_hashable(const Value& value) {
 
 const Entry* find_entry(Machine& m, std::span<const Entry> entries, const Value& key) {
   if (key.is_text()) return find_entry(m, entries, key.text());
+  m.work(8 * key.n);
   if (!is_hashable(key)) {
     m.wrong("a key that can change");
     return nullptr;
@@ -199,6 +202,9 @@ std::optional<bool> contains(Machine& m, const Value& container, const Value& it
   TARN_GET(const auto items, items_of(m, container));
   for (const Value& one : items) {
     TARN_GET(const bool is_same, is_equal(m, one, item));
+    if (is_same && container.is(Kind::generator)) {  // what comes behind it is left
+      container.generated->next = static_cast<u64>(&one - container.generated->items.data()) + 1;
+    }
     if (is_same) return true;
   }
   return false;
@@ -233,8 +239,8 @@ std::optional<std::span<const Value>> items_of(Machine& m, const Value& value) {
       return value.span();
     case Kind::generator: {
       Generated& generated = *value.generated;
-      const auto items = generated.is_used ? std::span<const Value>() : generated.items;
-      generated.is_used = true;
+      const auto items = generated.items.subspan(generated.next);
+      generated.next = generated.items.size();
       return items;
     }
     case Kind::dict: {

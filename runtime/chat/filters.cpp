@@ -114,10 +114,10 @@ MaybeValue indent(Machine& m, const Value& of, const Arguments& arguments) {
     u64 end = newline;
     if (end > at && text.bytes[end - 1] == '\r') --end;
     const Value line = part_of(text, at, end - at);
-    for (const char c : line.text()) {
-      const u8 byte = static_cast<u8>(c);
-      if (byte != '\t' && (byte < 0x20 && byte >= 0x0A))
-        return m.unknown("indent of odd line ends");
+    for (u64 i = 0; i < line.n; i += code_point(line.text(), i).n_bytes) {
+      const u32 c = code_point(line.text(), i).value;
+      const bool ends = (c >= 0x0A && c < 0x20) || c == 0x85 || c == 0x2028 || c == 0x2029;
+      if (ends) return m.unknown("indent of odd line ends");
     }
     const bool is_indented = !is_first && (line.n > 0 || indents_blank);
     if (!m.step() || (!is_first && !m.put("\n")) || (is_indented && !m.put(by)) || !m.put(line)) {
@@ -167,6 +167,7 @@ MaybeValue whole(Machine& m, const Value& of, const Arguments& arguments) {
   if (of.is(Kind::real)) {
     real = of.real;
   } else if (of.is_text()) {
+    m.work(16 * of.n);
     if (is_foreign_number(of.text())) return m.unknown("numbers that are not decimal digits");
     if (const auto value = parsed<i64>(number_text(of))) return make_integer(*value);
     const auto value = parsed<f64>(number_text(of));
@@ -187,6 +188,7 @@ MaybeValue real(Machine& m, const Value& of, const Arguments& arguments) {
   if (of.is(Kind::undefined)) return m.wrong(of.text());
   if (of.is_number()) return make_real(of.as_real());
   if (!of.is_text()) return otherwise;
+  m.work(16 * of.n);
   if (is_foreign_number(of.text())) return m.unknown("numbers that are not decimal digits");
   const auto value = parsed<f64>(number_text(of));
   return value ? make_real(*value) : otherwise;

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "runtime/chat/call.h"
+#include "runtime/chat/chat_template.h"
 
 namespace tarn::chat {
 namespace {
@@ -83,8 +84,10 @@ MaybeValue strftime_now(Machine& m, const Value&, const Arguments& arguments) {
   format.text().copy(terminated.data(), format.n);
   const u64 n = std::strftime(out.data(), out.size(), terminated.data(), &m.now);
   m.work(256 * format.n);
+  // A user's text in it is nobody's control token.
+  const bool is_own = format.origins == nullptr && format.origin == kFromTemplate;
   const u64 begin = m.begin();
-  if (!m.put({out.data(), n}, format.origin)) return Failed{};
+  if (!m.put({out.data(), n}, is_own ? kFromTemplate : kFromCaller)) return Failed{};
   return m.take(begin);
 }
 
@@ -111,7 +114,7 @@ MaybeValue make_list(Machine& m, std::span<const Value> items, Kind kind) {
 MaybeValue make_generator(Machine& m, std::span<const Value> items) {
   const std::span<Generated> generated = m.alloc<Generated>(1);
   if (generated.empty()) return Failed{};
-  generated[0] = {.items = items, .is_used = false};
+  generated[0] = {.items = items};
   Value value;
   value.kind = Kind::generator;
   value.generated = generated.data();

@@ -41,8 +41,9 @@ class OpenParts {
 // A role of these counts as the template's own: many write '<|' + message.role + '|>', a control
 // token. Nothing that a user types is a role.
 bool is_known_role(std::string_view role) {
-  constexpr std::string_view kRoles[] = {"system",    "user",     "assistant", "tool",
-                                         "developer", "function", "ipython",   "model"};
+  constexpr std::string_view kRoles[] = {"system",  "user",      "assistant",
+                                         "tool",    "developer", "function",
+                                         "ipython", "model",     "observation"};
   return std::find(std::begin(kRoles), std::end(kRoles), role) != std::end(kRoles);
 }
 constexpr u32 kMessageDepth = 2;  // in the array, in the object
@@ -133,7 +134,8 @@ class Builder {
     f64 real = 0;
     const auto read = std::from_chars(text.data(), end, real);
     if (read.ec == std::errc::result_out_of_range) {
-      const bool is_small = text.find("e-") != text.npos || text.find("E-") != text.npos;
+      const bool is_small = text.find("e-") != text.npos || text.find("E-") != text.npos ||
+                            text.starts_with("0.") || text.starts_with("-0.");
       const f64 size = is_small ? 0.0 : std::numeric_limits<f64>::infinity();
       real = text[0] == '-' ? -size : size;
     }

@@ -101,6 +101,7 @@ Token Lexer::outside() {
       cross(at_, end);
       at_ = end;
       where_ = Where::outside;
+      at_line_begin_ = source_[at_ - 1] == '\n';
       const Token raw = raw_text();
       if (raw.type == TokenType::bad || !raw.text.empty()) return raw;
       continue;
@@ -216,6 +217,10 @@ Token Lexer::number() {
       end = digits(power);
     }
   }
+  const bool has_zero_before = source_[at_] == '0' && end > at_ + 1 && !is_real;
+  if (has_zero_before && source_.substr(at_, end - at_).find_first_not_of("0_") != source_.npos) {
+    return bad("a number that begins with 0");
+  }
   const u64 begin = at_;
   u64 n = begin;  // without _
   for (u64 i = begin; i < end; ++i) {
@@ -262,8 +267,9 @@ u64 Lexer::unescape(u64 begin, u64 end, bool* is_good) {
     }
     const u64 n_digits = kind == 'x' ? 2 : kind == 'u' ? 4 : kind == 'U' ? 8 : 0;
     if (n_digits == 0) {
-      if (is_digit(kind) || kind == 'N') *is_good = false;  // octal digits, names
-      bytes_[n++] = '\\';                                   // Python leaves what it does not know
+      // Octal digits, names, and what Python makes of \\ before a character beyond ASCII.
+      if (is_digit(kind) || kind == 'N' || static_cast<u8>(kind) >= 0x80) *is_good = false;
+      bytes_[n++] = '\\';  // Python leaves what it does not know
       bytes_[n++] = kind;
       continue;
     }

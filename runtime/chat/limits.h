@@ -5,15 +5,16 @@
 
 namespace tarn::chat {
 
-// A hostile template ends within these: 50 ms of a slow core. The longest conversation of a 128K
-// context takes about a tenth of it with the slowest template in use.
-inline constexpr i64 kStepsMax = 1'000'000;
+// What a rendering may cost, in bytes that are copied or compared: 50 ms of a slow core. A hostile
+// template ends by it. The longest conversation of a 128K context takes a tenth of it with the
+// slowest template in use.
+inline constexpr i64 kWorkMax = i64{64} << 20;
+inline constexpr i64 kStepWork = 64;  // a node that is evaluated, an item of a loop
+inline constexpr i64 kPutWork = 16;   // a piece that is written, beside its bytes
 
-// A step is a node that is evaluated, or this many bytes that are copied or compared.
-inline constexpr u64 kBytesAStep = 64;
-
-// Nesting in the source: of expressions, of statements, of macros that call each other. It bounds
-// the stack of the thread that renders: about 0.5 KiB a level.
+// Nesting, of the source and of what runs: macros that call each other, values in values. Both
+// bound the stack of the caller's thread: each needs at most 96 KiB.
+inline constexpr u32 kSourceDepthMax = 80;
 inline constexpr u32 kDepthMax = 200;
 
 inline constexpr u32 kNamesMax = 1024;     // different variables of one template

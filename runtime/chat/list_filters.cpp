@@ -11,7 +11,9 @@ namespace {
 MaybeValue attribute_path(Machine& m, Value of, const Value& path) {
   if (!path.is_text()) return item_of(m, of, path);
   std::string_view rest = path.text();
+  m.work(path.n);
   while (true) {
+    if (!m.step()) return Failed{};
     const u64 dot = rest.find('.');
     const std::string_view part = rest.substr(0, dot);
     if (!part.empty() && part.find_first_not_of("0123456789") == part.npos && part.size() < 9) {
@@ -35,7 +37,9 @@ MaybeValue list(Machine& m, const Value& of, const Arguments& arguments) {
 MaybeValue first(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {}, 0)) return Failed{};
   TARN_GET(const auto items, items_of(m, of));
-  return items.empty() ? make_undefined("the first item of nothing") : items.front();
+  if (items.empty()) return make_undefined("the first item of nothing");
+  if (of.is(Kind::generator)) of.generated->next -= items.size() - 1;
+  return items.front();
 }
 
 MaybeValue last(Machine& m, const Value& of, const Arguments& arguments) {
@@ -112,6 +116,7 @@ MaybeValue map(Machine& m, const Value& of, const Arguments& arguments) {
   const std::span<Value> mapped = m.alloc<Value>(all.size());
   if (mapped.empty()) return Failed{};
   for (u64 i = 0; i < all.size(); ++i) {
+    if (!m.step()) return Failed{};
     if (is_filter) {
       TARN_GET(mapped[i], call_filter(m, arguments.at(0).text(), all[i], without(arguments, 1)));
       continue;
@@ -290,6 +295,7 @@ MaybeValue sum(Machine& m, const Value& of, const Arguments& arguments) {
   const Value* start = arguments.find(1, "start");
   TARN_GET(const auto all, items_of(m, of));
   Value total = start != nullptr ? *start : make_integer(0);
+  if (total.is_text()) return m.wrong("sum of texts");
   for (const Value& item : all) {
     Value term = item;
     if (attribute != nullptr && !attribute->is(Kind::none)) {

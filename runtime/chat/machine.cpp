@@ -9,7 +9,9 @@ Machine::Machine(const Program& of, std::span<std::byte> memory, const std::tm& 
     : program(of), now(at), heap_(memory) {
   const auto bindings = heap_.alloc<Binding>(kBindingsMax);
   if (!bindings) no_memory();
-  variables.init(bindings.value_or(std::span<Binding>()));
+  const auto newest = heap_.alloc<u32>(program.names.size() + 1);
+  if (!newest) no_memory();
+  variables.init(bindings.value_or(std::span<Binding>()), newest.value_or(std::span<u32>()));
   // A quarter of the rest is enough for what is printed: the messages once, and the template's own.
   const u64 n = heap_.free_bytes() / 4;
   out_ = heap_.alloc<char>(n).value_or(std::span<char>());
@@ -57,7 +59,7 @@ Failed Machine::refuse_json(const char* what, u64 at) {
 
 std::span<std::byte> Machine::spare() { return std::as_writable_bytes(out_.subspan(n_out_)); }
 
-bool Machine::out_of_steps() {
+bool Machine::out_of_work() {
   refuse(
       "the chat template takes too many steps for these messages: shorten them, or pass another "
       "template with --chat-template (chat_template)",
@@ -75,7 +77,7 @@ bool Machine::too_deep() {
 
 bool Machine::put(std::string_view text, u8 origin) {
   if (text.size() > out_.size() - n_out_) return no_memory().no();
-  work(text.size());
+  work(kPutWork + text.size());
   std::copy(text.begin(), text.end(), out_.begin() + static_cast<std::ptrdiff_t>(n_out_));
   std::memset(origins_.data() + n_out_, origin, text.size());
   n_out_ += text.size();
@@ -109,6 +111,7 @@ MaybeValue Machine::take(u64 begin) {
 }
 
 bool Machine::bind(u32 name, const Value& value) {
+  if (!step()) return false;
   if (variables.bind(name, value)) return true;
   return refuse(
              "the chat template has too many variables at one time: pass another with "

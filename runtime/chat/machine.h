@@ -46,11 +46,11 @@ class Machine {
   const Error& error() const { return error_; }
 
   // ---- bounds
-  // Counts a step; false if there are none left.
-  bool step() { return --steps_left_ >= 0 || out_of_steps(); }
+  // Counts a step; false if no work is left.
+  bool step() { return (work_left_ -= kStepWork) >= 0 || out_of_work(); }
   void at_line(u32 line) { line_ = line; }
   // Counts work on bytes; the next step() refuses.
-  void work(u64 n_bytes) { steps_left_ -= static_cast<i64>(n_bytes / kBytesAStep); }
+  void work(u64 n_bytes) { work_left_ -= static_cast<i64>(n_bytes); }
   bool go_deeper() { return ++depth_ <= kDepthMax || too_deep(); }
   void come_back() { --depth_; }
 
@@ -90,7 +90,7 @@ class Machine {
   Scopes variables{};
 
  private:
-  bool out_of_steps();
+  bool out_of_work();
   bool too_deep();
 
   Bump heap_{};
@@ -100,7 +100,7 @@ class Machine {
   u64 n_out_ = 0;
   u32 line_ = 0;
   u32 depth_ = 0;
-  i64 steps_left_ = kStepsMax;
+  i64 work_left_ = kWorkMax;
   Error error_{.status = Status::ok};
 };
 

@@ -47,12 +47,13 @@ MaybeValue repeated(Machine& m, const Value& of, i64 n) {
   }
   if (of.n == 0 || times == 0) return make_items(of.kind, {});
   if (times > kRangeMax) return m.no_memory();
+  m.work(8 * times * of.n);
+  if (!m.step()) return Failed{};
   const std::span<Value> items = m.alloc<Value>(times * of.n);
   if (items.empty()) return Failed{};
   for (u64 i = 0; i < times; ++i) {
     std::copy_n(of.items, of.n, items.begin() + static_cast<std::ptrdiff_t>(i * of.n));
   }
-  m.work(8 * items.size());
   return make_items(of.kind, items);
 }
 

@@ -109,6 +109,7 @@ class Parser : private ExpressionParser {
   Parsed with(u32 line);
   Parsed filter_block(u32 line);
   Parsed body(std::string_view end);  // and its end tag
+  Parsed captured(std::string_view end);
   Parsed target();
   bool end_tag();
 

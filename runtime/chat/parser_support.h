@@ -22,7 +22,7 @@ class Deeper {
   ~Deeper() { --depth_; }
   Deeper(const Deeper&) = delete;
   Deeper& operator=(const Deeper&) = delete;
-  bool is_too_deep() const { return depth_ > kDepthMax; }
+  bool is_too_deep() const { return depth_ > kSourceDepthMax; }
 
  private:
   u32& depth_;

@@ -152,8 +152,12 @@ bool put_scalar(Machine& m, const Value& value, bool is_json) {
 bool put_new_line(Machine& m, const JsonStyle& style, u32 level) {
   if (style.indent < 0) return true;
   if (!m.put("\n")) return false;
-  for (u64 i = 0; i < static_cast<u64>(style.indent) * level; ++i) {
-    if (!m.put(" ")) return false;
+  constexpr std::string_view kSpaces =
+      "                                                                ";
+  for (u64 left = static_cast<u64>(style.indent) * level; left > 0;) {
+    const u64 n = std::min<u64>(left, kSpaces.size());
+    if (!m.put(kSpaces.substr(0, n))) return false;
+    left -= n;
   }
   return true;
 }

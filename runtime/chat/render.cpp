@@ -41,6 +41,7 @@ std::optional<std::span<const Value>> filtered(Machine& m, const Node& node, con
   if (wanted.empty()) return Failed{};
   u64 n = 0;
   for (const Value& item : items) {
+    if (!m.step()) return Failed{};
     const u32 outer = m.variables.begin_scope();
     const bool is_bound = assign(m, m.program.at(node.a), item);
     const auto condition = is_bound ? evaluate(m, parts.a) : MaybeValue();
@@ -68,6 +69,7 @@ Flow run_loop(Machine& m, const Node& node) {
   const std::span<LoopState> state = m.alloc<LoopState>(1);
   const std::span<Value> changed = m.alloc<Value>(1);
   if (state.empty() || changed.empty()) return Flow::failed;
+  changed[0] = Value();
   changed[0].kind = Kind::space;  // equal to nothing
   state[0] = {.items = *items, .at = 0, .changed = changed.data()};
   Value loop;
@@ -78,7 +80,8 @@ Flow run_loop(Machine& m, const Node& node) {
     const Machine::Mark mark = m.mark();
     const u32 outer = m.variables.begin_scope();
     Flow end = Flow::failed;
-    if (m.bind(m.program.loop_name, loop) && assign(m, m.program.at(node.a), (*items)[i])) {
+    const bool has_loop = m.program.loop_name == kNoName || m.bind(m.program.loop_name, loop);
+    if (m.step() && has_loop && assign(m, m.program.at(node.a), (*items)[i])) {
       end = run_list(m, parts.b);
     }
     m.variables.end_scope(outer);
@@ -99,12 +102,22 @@ MaybeValue captured(Machine& m, NodeIdx body, NodeIdx filters) {
 }
 
 Flow run_with(Machine& m, const Node& node) {
+  // All values are of the outer scope.
+  u64 n = 0;
+  for (NodeIdx idx = node.a; idx != kNoNode; idx = m.program.at(idx).next) ++n;
+  const std::span<Value> values = n > 0 ? m.alloc<Value>(n) : std::span<Value>();
+  if (values.size() < n) return Flow::failed;
+  u64 at = 0;
+  for (NodeIdx idx = node.a; idx != kNoNode; idx = m.program.at(idx).next) {
+    const auto value = evaluate(m, m.program.at(idx).b);
+    if (!value) return Flow::failed;
+    values[at++] = *value;
+  }
   const u32 outer = m.variables.begin_scope();
   Flow end = Flow::on;
+  at = 0;
   for (NodeIdx idx = node.a; idx != kNoNode && end == Flow::on; idx = m.program.at(idx).next) {
-    const Node& set = m.program.at(idx);
-    const auto value = evaluate(m, set.b);
-    end = flow(value && assign(m, m.program.at(set.a), *value));
+    end = flow(assign(m, m.program.at(m.program.at(idx).a), values[at++]));
   }
   if (end == Flow::on) end = run_list(m, node.b);
   m.variables.end_scope(outer);

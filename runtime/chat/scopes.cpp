@@ -4,27 +4,36 @@
 
 namespace tarn::chat {
 
-Binding* Scopes::newest(u32 name, u32 begin, u32 end) const {
-  for (u32 i = end; i > std::max<u32>(begin, 1); --i) {
-    if (bindings_[i - 1].name == name) return &bindings_[i - 1];
-  }
-  return nullptr;
+void Scopes::init(std::span<Binding> bindings, std::span<u32> newest) {
+  bindings_ = bindings;
+  newest_ = newest;
+  std::fill(newest.begin(), newest.end(), u32{0});
 }
 
 std::optional<Value> Scopes::find(u32 name) const {
-  const Binding* found = newest(name, base_, n_);
-  if (found == nullptr) found = newest(name, 0, std::min(n_global_, base_));
-  return found != nullptr ? std::optional(found->value) : std::nullopt;
+  u32 at = newest_[name];
+  // Between the template's variables and the macro's lie those of the macro's callers.
+  while (at >= n_global_ && at < base_) at = bindings_[at].hidden;
+  return at != 0 ? std::optional(bindings_[at].value) : std::nullopt;
 }
 
 bool Scopes::bind(u32 name, const Value& value) {
-  if (Binding* there = newest(name, scope_, n_)) {
-    there->value = value;
+  u32& newest = newest_[name];
+  if (newest != 0 && newest >= scope_) {
+    bindings_[newest].value = value;
     return true;
   }
   if (n_ >= bindings_.size()) return false;
-  bindings_[n_++] = {name, value};
+  bindings_[n_] = {.name = name, .hidden = newest, .value = value};
+  newest = n_++;
   return true;
+}
+
+void Scopes::drop_to(u32 n) {
+  while (n_ > n) {
+    --n_;
+    newest_[bindings_[n_].name] = bindings_[n_].hidden;
+  }
 }
 
 u32 Scopes::begin_scope() {
@@ -35,7 +44,7 @@ u32 Scopes::begin_scope() {
 }
 
 void Scopes::end_scope(u32 outer) {
-  n_ = scope_;
+  drop_to(scope_);
   scope_ = outer;
 }
 
@@ -48,7 +57,7 @@ Scopes::Frame Scopes::begin_frame() {
 }
 
 void Scopes::end_frame(Frame outer) {
-  n_ = base_;
+  drop_to(base_);
   scope_ = outer.scope;
   base_ = outer.base;
 }

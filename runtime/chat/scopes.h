@@ -13,13 +13,15 @@ namespace tarn::chat {
 
 struct Binding {
   u32 name = 0;
+  u32 hidden = 0;  // the variable of this name below it; 0: none
   Value value{};
 };
 
 class Scopes {
  public:
-  // The first entry stands for nothing: so only the template's own scope begins at 0.
-  void init(std::span<Binding> bindings) { bindings_ = bindings; }
+  // bindings[0] stands for nothing: so only the template's own scope begins at 0. newest: for each
+  // name, its innermost variable.
+  void init(std::span<Binding> bindings, std::span<u32> newest);
 
   std::optional<Value> find(u32 name) const;
   // In the innermost scope. False: there is no room.
@@ -36,11 +38,11 @@ class Scopes {
   void end_frame(Frame outer);
 
  private:
-  // The newest variable of a name from `begin` on and before `end`.
-  Binding* newest(u32 name, u32 begin, u32 end) const;
+  void drop_to(u32 n);
   bool is_in_template() const { return scope_ == 0 && base_ == 0; }
 
   std::span<Binding> bindings_{};
+  std::span<u32> newest_{};
   u32 n_ = 1;
   u32 scope_ = 0;     // where the innermost begins
   u32 base_ = 0;      // where the running macro's variables begin

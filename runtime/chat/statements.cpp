@@ -1,5 +1,6 @@
 // The parser's part that reads text and tags.
 #include <algorithm>
+#include <utility>
 
 #include "runtime/chat/parser_support.h"
 
@@ -53,7 +54,7 @@ Parsed Parser::statement() {
   if (name == "with") return with(token.line);
   if (name == "generation") {  // marks what an assistant wrote, for training
     if (!end_tag()) return std::nullopt;
-    TARN_NODE(inner, body("endgeneration"));
+    TARN_NODE(inner, captured("endgeneration"));
     return make({.kind = NodeKind::with, .line = token.line, .b = inner});
   }
   if (name == "print") {
@@ -88,6 +89,14 @@ Parsed Parser::body(std::string_view end) {
   TARN_NODE(inner, statements({end}));
   advance();
   if (!end_tag()) return std::nullopt;
+  return inner;
+}
+
+// A body whose text is a value: a break in it is not of a loop around it.
+Parsed Parser::captured(std::string_view end) {
+  const u32 n_outer = std::exchange(n_loops_, 0);
+  const Parsed inner = body(end);
+  n_loops_ = n_outer;
   return inner;
 }
 
@@ -200,7 +209,7 @@ Parsed Parser::set(u32 line) {
     through = made;
   }
   if (!end_tag()) return std::nullopt;
-  TARN_NODE(inner, body("endset"));
+  TARN_NODE(inner, captured("endset"));
   return make({.kind = NodeKind::set_block, .line = line, .a = into, .b = through, .c = inner});
 }
 
@@ -238,7 +247,7 @@ Parsed Parser::filter_block(u32 line) {
     through = made;
   }
   if (!end_tag()) return std::nullopt;
-  TARN_NODE(inner, body("endfilter"));
+  TARN_NODE(inner, captured("endfilter"));
   return make({.kind = NodeKind::filter_block, .line = line, .a = through, .b = inner});
 }
 

@@ -110,7 +110,9 @@ MaybeValue in_case(Machine& m, const Value& text, Case wanted) {
     at += c.n_bytes;
   }
   m.work(32 * text.n);
-  return m.take(mark);
+  TARN_GET(Value changed, m.take(mark));
+  changed.id = text.id;
+  return changed;
 }
 
 }  // namespace tarn::chat

@@ -36,45 +36,48 @@ bool may_find_backwards(Machine& m, std::string_view text, std::string_view what
   return m.step();
 }
 
-MaybeValue split_at_spaces(Machine& m, const Value& of, i64 limit, bool from_right) {
+// The words of a text, up to `limit` of them and the rest, from either side. Writes them where there
+// is room, and returns their number.
+u64 words_of(const Value& of, i64 limit, bool from_right, std::span<Value> words) {
   const std::string_view text = of.text();
-  const std::span<Value> parts = m.alloc<Value>(text.size() / 2 + 2);
-  if (parts.empty()) return Failed{};
   u64 n = 0;
+  const auto add = [&](u64 begin, u64 end) {
+    if (n < words.size()) words[n] = part_of(of, begin, end - begin);
+    ++n;
+  };
   if (from_right) {
-    std::string_view rest = without_spaces_behind(text);
-    while (!rest.empty()) {
-      u64 begin = rest.size();
-      if (static_cast<i64>(n) == limit) {
-        begin = 0;
-      } else {
-        while (begin > 0) {
-          const u64 before = code_point_before(rest, begin);
-          if (is_python_space(code_point(rest, before).value)) break;
-          begin = before;
-        }
+    for (std::string_view rest = without_spaces_behind(text); !rest.empty();) {
+      u64 begin = static_cast<i64>(n) == limit ? 0 : rest.size();
+      while (begin > 0) {
+        const u64 before = code_point_before(rest, begin);
+        if (is_python_space(code_point(rest, before).value)) break;
+        begin = before;
       }
-      parts[n++] = part_of(of, begin, rest.size() - begin);
+      add(begin, rest.size());
       rest = without_spaces_behind(rest.substr(0, begin));
     }
-    std::reverse(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(n));
-  } else {
-    u64 at = skip_spaces(text, 0);
-    while (at < text.size()) {
-      u64 end = text.size();
-      if (static_cast<i64>(n) < limit) {
-        for (end = at; end < text.size();) {
-          const text::CodePoint c = code_point(text, end);
-          if (is_python_space(c.value)) break;
-          end += c.n_bytes;
-        }
-      }
-      parts[n++] = part_of(of, at, end - at);
-      at = skip_spaces(text, end);
-    }
+    return n;
   }
-  m.work(8 * text.size());
-  return make_items(Kind::list, parts.first(n));
+  for (u64 at = skip_spaces(text, 0); at < text.size();) {
+    u64 end = static_cast<i64>(n) == limit ? text.size() : at;
+    while (end < text.size() && !is_python_space(code_point(text, end).value)) {
+      end += code_point(text, end).n_bytes;
+    }
+    add(at, end);
+    at = skip_spaces(text, end);
+  }
+  return n;
+}
+
+MaybeValue split_at_spaces(Machine& m, const Value& of, i64 limit, bool from_right) {
+  m.work(16 * of.n);
+  const u64 n = words_of(of, limit, from_right, {});
+  if (n == 0) return make_items(Kind::list, {});
+  const std::span<Value> words = m.alloc<Value>(n);
+  if (words.empty()) return Failed{};
+  words_of(of, limit, from_right, words);
+  if (from_right) std::reverse(words.begin(), words.end());
+  return make_items(Kind::list, words);
 }
 
 MaybeValue split(Machine& m, const Value& of, const Arguments& arguments, bool from_right) {
@@ -118,17 +121,13 @@ MaybeValue split_right(Machine& m, const Value& of, const Arguments& arguments) 
   return split(m, of, arguments, true);
 }
 
-MaybeValue splitlines(Machine& m, const Value& of, const Arguments& arguments) {
-  if (!arguments.match(m, {"keepends"}, 0)) return Failed{};
-  const Value* keeps = arguments.find(0, "keepends");
+u64 lines_of(const Value& of, bool keeps_ends, std::span<Value> lines) {
   const std::string_view text = of.text();
-  const std::span<Value> lines = m.alloc<Value>(text.size() + 1);
-  if (lines.empty()) return Failed{};
   u64 n = 0;
-  for (u64 begin = 0; begin < text.size();) {
+  for (u64 begin = 0; begin < text.size(); ++n) {
     u64 end = begin;
     u64 next = text.size();
-    for (; end < text.size();) {
+    while (end < text.size()) {
       const text::CodePoint c = code_point(text, end);
       const u32 v = c.value;
       const bool ends = (v >= 0x0A && v <= 0x0D) || (v >= 0x1C && v <= 0x1E) || v == 0x85 ||
@@ -140,12 +139,23 @@ MaybeValue splitlines(Machine& m, const Value& of, const Arguments& arguments) {
       }
       end += c.n_bytes;
     }
-    const u64 stop = keeps != nullptr && is_true(*keeps) ? next : end;
-    lines[n++] = part_of(of, begin, stop - begin);
+    if (n < lines.size()) lines[n] = part_of(of, begin, (keeps_ends ? next : end) - begin);
     begin = next;
   }
-  m.work(8 * text.size());
-  return make_items(Kind::list, lines.first(n));
+  return n;
+}
+
+MaybeValue splitlines(Machine& m, const Value& of, const Arguments& arguments) {
+  if (!arguments.match(m, {"keepends"}, 0)) return Failed{};
+  const Value* keeps = arguments.find(0, "keepends");
+  const bool keeps_ends = keeps != nullptr && is_true(*keeps);
+  m.work(16 * of.n);
+  const u64 n = lines_of(of, keeps_ends, {});
+  if (n == 0) return make_items(Kind::list, {});
+  const std::span<Value> lines = m.alloc<Value>(n);
+  if (lines.empty()) return Failed{};
+  lines_of(of, keeps_ends, lines);
+  return make_items(Kind::list, lines);
 }
 
 MaybeValue strip(Machine& m, const Value& of, const Arguments& arguments, bool left, bool right) {
@@ -170,6 +180,7 @@ MaybeValue has_end(Machine& m, const Value& of, const Arguments& arguments, bool
   for (const Value& one : all) {
     TARN_GET(const std::string_view text, wanted_text(m, one));
     m.work(text.size());
+    if (!m.step()) return Failed{};
     has |= at_begin ? of.text().starts_with(text) : of.text().ends_with(text);
   }
   return make_bool(has);
@@ -184,12 +195,14 @@ MaybeValue endswith(Machine& m, const Value& of, const Arguments& arguments) {
 MaybeValue removeprefix(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {"prefix"}, 1)) return Failed{};
   TARN_GET(const std::string_view prefix, wanted_text(m, arguments.at(0)));
+  m.work(prefix.size());
   if (!of.text().starts_with(prefix)) return of;
   return part_of(of, prefix.size(), of.n - prefix.size());
 }
 MaybeValue removesuffix(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {"suffix"}, 1)) return Failed{};
   TARN_GET(const std::string_view suffix, wanted_text(m, arguments.at(0)));
+  m.work(suffix.size());
   if (!of.text().ends_with(suffix)) return of;
   return part_of(of, 0, of.n - suffix.size());
 }
@@ -283,6 +296,7 @@ MaybeValue cased(Machine& m, const Value& of, const Arguments& arguments) {
 template <bool (*holds)(u8)>
 MaybeValue all_are(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {}, 0)) return Failed{};
+  m.work(4 * of.n);
   for (const char c : of.text()) {
     if (static_cast<u8>(c) >= 0x80) return m.unknown("the class of characters beyond ASCII");
     if (!holds(static_cast<u8>(c))) return make_bool(false);
@@ -295,6 +309,7 @@ bool is_alnum(u8 c) { return is_digit(c) || is_alpha(c); }
 
 MaybeValue isspace(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {}, 0)) return Failed{};
+  m.work(16 * of.n);
   return make_bool(of.n > 0 && skip_spaces(of.text(), 0) == of.n);
 }
 
@@ -302,6 +317,7 @@ template <bool upper>
 MaybeValue has_case(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {}, 0)) return Failed{};
   bool has = false;
+  m.work(4 * of.n);
   for (const char c : of.text()) {
     const u8 byte = static_cast<u8>(c);
     if (byte >= 0x80) return m.unknown("the class of characters beyond ASCII");

@@ -87,7 +87,7 @@ struct Space {
 
 struct Generated {
   std::span<const Value> items{};
-  bool is_used = false;
+  u64 next = 0;
 };
 
 struct LoopState {
