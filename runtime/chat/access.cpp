@@ -8,6 +8,7 @@ namespace {
 
 MaybeValue method_of(Machine& m, const Value& of, std::string_view name) {
   const std::span<const Named> methods = methods_of(of.kind);
+  if (!methods.empty()) m.work(kFindWork);
   for (u64 i = 0; i < methods.size(); ++i) {
     if (methods[i].name != name) continue;
     const std::span<Value> self = m.alloc<Value>(1);

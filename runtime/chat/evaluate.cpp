@@ -67,6 +67,7 @@ MaybeValue name(Machine& m, const Node& node) {
   if (const auto found = m.variables.find(node.a)) return *found;
   const std::string_view text = m.program.name(node.a);
   const auto known = functions();
+  m.work(kFindWork);
   for (u64 i = 0; i < known.size(); ++i) {
     if (known[i].name != text) continue;
     Value function;

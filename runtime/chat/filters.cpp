@@ -283,6 +283,7 @@ const Named* find_named(std::span<const Named> among, std::string_view name) {
 
 MaybeValue call_filter(Machine& m, std::string_view name, const Value& of,
                        const Arguments& arguments) {
+  m.work(kFindWork);
   const Named* named = find_named(kFilters, name);
   if (named == nullptr) named = find_named(list_filters(), name);
   if (named == nullptr) {

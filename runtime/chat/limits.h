@@ -9,8 +9,9 @@ namespace tarn::chat {
 // template ends by it. The longest conversation of a 128K context takes a tenth of it with the
 // slowest template in use.
 inline constexpr i64 kWorkMax = i64{64} << 20;
-inline constexpr i64 kStepWork = 64;  // a node that is evaluated, an item of a loop
-inline constexpr i64 kPutWork = 16;   // a piece that is written, beside its bytes
+inline constexpr i64 kStepWork = 64;   // a node that is evaluated, an item of a loop
+inline constexpr i64 kFindWork = 192;  // a name that is looked for in a table
+inline constexpr i64 kPutWork = 16;    // a piece that is written, beside its bytes
 
 // Nesting, of the source and of what runs: macros that call each other, values in values. Both
 // bound the stack of the caller's thread: each needs at most 96 KiB.

@@ -13,10 +13,11 @@ MaybeValue attribute_path(Machine& m, Value of, const Value& path) {
   std::string_view rest = path.text();
   m.work(path.n);
   while (true) {
+    m.work(kFindWork);
     if (!m.step()) return Failed{};
     const u64 dot = rest.find('.');
     const std::string_view part = rest.substr(0, dot);
-    if (!part.empty() && part.find_first_not_of("0123456789") == part.npos && part.size() < 9) {
+    if (!part.empty() && part.size() < 9 && part.find_first_not_of("0123456789") == part.npos) {
       i64 idx = 0;
       for (const char c : part) idx = 10 * idx + (c - '0');
       TARN_GET(of, item_of(m, of, make_integer(idx)));

@@ -50,7 +50,7 @@ Failed Machine::no_memory() {
 Failed Machine::refuse_json(const char* what, u64 at) {
   if (!has_failed()) {
     error_ = {.status = Status::invalid_request,
-              .hint = "no JSON in UTF-8: see the byte where it ends to be",
+              .hint = "no JSON, or no UTF-8, from this byte on",
               .detail = Detail(what),
               .figures = {{{"byte", at}}}};
   }

@@ -66,6 +66,7 @@ constexpr KindTest kKinds[] = {
 
 std::optional<bool> call_test(Machine& m, std::string_view name, const Value& of,
                               const Arguments& arguments) {
+  m.work(kFindWork);
   for (const KindTest& test : kKinds) {
     if (test.name != name) continue;
     if (!arguments.match(m, {}, 0)) return Failed{};

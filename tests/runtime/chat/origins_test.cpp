@@ -66,6 +66,7 @@ constexpr Case kCases[] = {
      "00000.111"},
     {"{{ '<|' + messages[1].role + '|>' }}", "<|user|>", "........"},
     {"{{ messages[0].content.partition('-')[1] }}", "-", "0"},
+    {"{{ strftime_now('x' ~ messages[1].content) }}", "xx<y", "cccc"},
     {"{{ [messages[1].content, 'b'] | sort | first }}", "b", "."},
 };
 

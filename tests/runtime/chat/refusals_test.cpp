@@ -61,6 +61,15 @@ TEST_CASE("a hostile template ends within the bounds") {
       {"{% set ab='ab' * 100000 %}{% for i in range(99999) %}{% set x = ab.rfind(ab) %}{% endfor "
        "%}",
        "too many steps"},
+      // What no node stands for costs, too.
+      {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+       "too many steps"},
+      {"{% set d = messages[0] %}{% for i in range(99999) %}{% set x = ('a' * 100000).isdigit() %}"
+       "{% set x = ('a' * 100000).removeprefix('b' * 100000) %}{% endfor %}",
+       "too many steps"},
+      {"{% for i in range(99999) %}{% set x = ('a',) * 10000 %}{% set y = 'b'.startswith(x) %}"
+       "{% set y = ([[]] * 1000) | map('unique') %}{% endfor %}",
+       "too many steps"},
       {"{% for i in range(99999) %}{{ strftime_now('%c%c%c%c%c%c%c%c') }}{% endfor %}",
        "too many steps"},
   };
