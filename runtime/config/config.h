@@ -43,7 +43,7 @@ struct Config {
   u32 sessions_max = 4;
   u32 batch_rows_max = 512;
   u64 chat_memory_bytes = 0;
-  u64 text_scratch_bytes = 2 * kMiB;  // of the tokenizer at most; no key: the demo takes less
+  u64 text_scratch_bytes = 2 * kMiB;  // of the tokenizer at most; no key: the demo takes none
   u32 n_threads = 0;
   u32 page_tokens = 64;
   KvTypeChoice kv_type = KvTypeChoice::f16;

@@ -69,7 +69,7 @@ inline TextMemory TextMemory::carve(Carver& carver, const plan::Plan& plan) {
       std::min(text::Encoder::scratch_bytes(plan.context_tokens), plan.text_scratch_bytes);
   return {.piece = carver.take<char>("piece", plan::kShownBytesMax - text::kStopBytesMax),
           .shown = carver.take<char>("shown", plan::kShownBytesMax),
-          .encoded = carver.take<u32>("ids", plan.context_tokens),
+          .encoded = carver.take<u32>("ids", scratch_bytes > 0 ? plan.context_tokens : 0),
           .encode_scratch = carver.take<std::byte>("tokenize", scratch_bytes)};
 }
 

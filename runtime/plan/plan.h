@@ -79,7 +79,7 @@ struct Plan {
   u32 rows_max = 0;  // batch_rows_max, but no more than there are slots
   u32 n_workers = 0;
   u32 logit_rows_max = 0;
-  u64 text_scratch_bytes = 0;  // of the tokenizer at most
+  u64 text_scratch_bytes = 0;  // of the tokenizer at most; 0: no text is tokenized
   u64 render_bytes = 0;        // of one conversation; 0: the model has no chat template
   u32 pages_max = 0;           // of one layer of one session
   method::SelectShape select{};

@@ -177,7 +177,7 @@ class Demo {
     config.sessions_max = 1;
     config.batch_rows_max = 256;
     config.embedding = EmbeddingChoice::disk;
-    config.text_scratch_bytes = 256 * kKiB;
+    config.text_scratch_bytes = 0;        // nothing is tokenized
     config.chat_memory_bytes = 4 * kKiB;  // nothing is rendered
     config.huge_pages = false;
     config.budget_bytes = budget_bytes();
