@@ -90,8 +90,7 @@ typedef struct tarn_session tarn_session;
 
 /* level: 0 debug, 1 info, 2 warning, 3 error. One line, valid during the call. */
 typedef void (*tarn_log_fn)(void* context, int32_t level, const char* text);
-/* Called at most once per engine, on the thread that failed. It is parked afterwards, unless it is
- * the host's own, which tokenizes or renders: then that call returns. */
+/* Called at most once per engine, on the thread that failed. A thread of ours is parked then. */
 typedef void (*tarn_fatal_fn)(void* context, const char* condition, const char* file,
                               uint32_t line);
 /* Bytes, while the file is checked (model.sha256), then anew while the weights are read.

@@ -36,8 +36,8 @@ bool may_find_backwards(Machine& m, std::string_view text, std::string_view what
   return m.step();
 }
 
-// The words of a text, up to `limit` of them and the rest, from either side. Writes them where there
-// is room, and returns their number.
+// The words of a text, up to `limit` of them and the rest, from either side. Writes them where
+// there is room, and returns their number.
 u64 words_of(const Value& of, i64 limit, bool from_right, std::span<Value> words) {
   const std::string_view text = of.text();
   u64 n = 0;

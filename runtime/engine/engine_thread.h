@@ -12,8 +12,8 @@
 //   when forked  in a child process there is no such thread, and whoever had the lock is not there
 //                either: no Visit is admitted, and stop() does nothing
 //
-// Text is the exception: callers render and tokenize on their own threads, in turn (TextTurn), so that
-// no step waits for a text. The engine's thread never takes such a turn.
+// Text is the exception: callers render and tokenize on their own threads, in turn (TextTurn), so
+// that no step waits for a text. The engine's thread never takes such a turn.
 #pragma once
 
 #include <array>
