@@ -239,6 +239,7 @@ std::optional<std::span<const Value>> items_of(Machine& m, const Value& value) {
       return value.span();
     case Kind::generator: {
       Generated& generated = *value.generated;
+      if (generated.is_open) return m.unknown("a generator that is read in two places");
       const auto items = generated.items.subspan(generated.next);
       generated.next = generated.items.size();
       return items;

@@ -101,9 +101,16 @@ Arguments without(const Arguments& arguments, u64 n) {
   return Arguments(arguments.all().subspan(std::min(n, arguments.n())));
 }
 
+// For a generator made of them.
+std::optional<std::span<const Value>> items_for_later(Machine& m, const Value& of) {
+  const auto items = items_of(m, of);
+  if (of.is(Kind::generator)) of.generated->is_open = true;
+  return items;
+}
+
 // These filters take whatever is false for an empty list.
 std::optional<std::span<const Value>> items_if_true(Machine& m, const Value& of) {
-  return is_true(of) ? items_of(m, of) : std::span<const Value>();
+  return is_true(of) ? items_for_later(m, of) : std::span<const Value>();
 }
 
 MaybeValue map(Machine& m, const Value& of, const Arguments& arguments) {
@@ -268,7 +275,7 @@ MaybeValue extreme(Machine& m, const Value& of, const Arguments& arguments) {
 
 MaybeValue unique(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {"case_sensitive", "attribute"}, 0)) return Failed{};
-  TARN_GET(const auto all, items_of(m, of));
+  TARN_GET(const auto all, items_for_later(m, of));
   if (all.empty()) return make_generator(m, {});
   const std::span<Value> chosen = m.alloc<Value>(all.size());
   const std::span<Value> keys = m.alloc<Value>(all.size());

@@ -58,9 +58,11 @@ Flow run_loop(Machine& m, const Node& node) {
   if (!over) return Flow::failed;
   const auto all = items_of(m, *over);
   if (!all) return Flow::failed;
+  if (over->is(Kind::generator)) over->generated->is_open = true;
   const auto items = filtered(m, node, parts, *all);
   if (!items) return Flow::failed;
   if (items->empty()) {
+    if (over->is(Kind::generator)) over->generated->is_open = false;
     const u32 outer = m.variables.begin_scope();
     const Flow end = run_list(m, parts.c);
     m.variables.end_scope(outer);
@@ -87,8 +89,9 @@ Flow run_loop(Machine& m, const Node& node) {
     m.variables.end_scope(outer);
     m.release(mark);
     if (end == Flow::failed) return end;
-    if (end == Flow::leave) break;
+    if (end == Flow::leave) return Flow::on;
   }
+  if (over->is(Kind::generator)) over->generated->is_open = false;
   return Flow::on;
 }
 

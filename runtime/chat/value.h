@@ -88,6 +88,7 @@ struct Space {
 struct Generated {
   std::span<const Value> items{};
   u64 next = 0;
+  bool is_open = false;  // a loop, or a generator made of it, reads it as it goes
 };
 
 struct LoopState {
