@@ -21,13 +21,13 @@ import argparse
 import collections
 import difflib
 import json
-import struct
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 sys.dont_write_bytecode = True
+import gguf_file  # noqa: E402
 import language  # noqa: E402
 import peer  # noqa: E402
 
@@ -38,47 +38,11 @@ SHARE_MIN = 0.98
 SHOWN_MAX = 3  # of the same sentence, without --diff
 
 
-class Gguf:
-    """The texts among a GGUF file's keys; the package gguf takes a minute for a vocabulary."""
-
-    STRING, ARRAY = 8, 9
-    BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-
-    def __init__(self, path):
-        self.bytes, self.at = path.read_bytes(), 24
-        n_keys = struct.unpack_from("<Q", self.bytes, 16)[0]
-        self.texts = {}
-        for _ in range(n_keys):
-            key = self.string().decode()
-            self.texts[key] = self.value(self.number("<I"))
-
-    def number(self, form):
-        self.at += struct.calcsize(form)
-        return struct.unpack_from(form, self.bytes, self.at - struct.calcsize(form))[0]
-
-    def string(self):
-        n = self.number("<Q")
-        self.at += n
-        return self.bytes[self.at - n : self.at]
-
-    def value(self, kind):
-        if kind == self.STRING:
-            return self.string()
-        if kind != self.ARRAY:
-            self.at += self.BYTES[kind]
-            return None
-        element, n = self.number("<I"), self.number("<Q")
-        for _ in range(n if element in (self.STRING, self.ARRAY) else 0):
-            self.value(element)
-        self.at += n * self.BYTES.get(element, 0)
-        return None
-
-
 def gguf_templates(path):
     """(name, source) of each template in a GGUF file."""
-    for key, text in Gguf(path).texts.items():
-        if key.startswith(KEY) and text is not None:
-            yield path.stem + key.removeprefix(KEY), text.decode()
+    for key, text in gguf_file.keys_of(path).items():
+        if key.startswith(KEY) and isinstance(text, str):
+            yield path.stem + key.removeprefix(KEY), text
 
 
 def templates(paths):
@@ -91,16 +55,16 @@ def templates(paths):
             yield path.stem, path.read_text(encoding="utf-8")
 
 
-def tarn_renders(driver, requests):
+def tarn_renders(command, tokens, requests):
     """For each (source, conversation): (text, None), or (None, its status and sentence)."""
     lines = []
     for source, (messages, tools, arguments, prompt) in requests:
-        values = messages, tools, {**peer.TOKENS, **(arguments or {})}
+        values = messages, tools, {**tokens, **(arguments or {})}
         texts = ["" if value is None else json.dumps(value, ensure_ascii=False) for value in values]
         flag = "prompt" if prompt else "no_prompt"
         lines.append("\t".join(["-", *texts, flag, peer.escaped(source)]) + "\n")
     request = "".join(lines).encode()
-    ended = subprocess.run([driver], input=request, capture_output=True, check=False)
+    ended = subprocess.run(command, input=request, capture_output=True, check=False)
     out, at = ended.stdout, 0
     for _ in requests:
         end = out.find(b"\n", at)
@@ -144,7 +108,7 @@ def compare(name, requests, options):
     """Prints a row and the differences of requests, key -> (source, conversation); their counts."""
     counts, sentences = collections.Counter(), collections.Counter()
     said = []
-    ours = dict(zip(requests, tarn_renders(options.driver, requests.values())))
+    ours = dict(zip(requests, tarn_renders([options.driver], peer.TOKENS, requests.values())))
     for key, (source, conversation) in requests.items():
         theirs = peer.render(source, conversation, peer.TOKENS)
         verdict, words = verdict_of(theirs, ours[key])

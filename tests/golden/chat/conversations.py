@@ -286,6 +286,8 @@ def conversations():
     called = calls(call(every, {every: every}))
     add("control_tokens_call", [user(every), called, result(every)], TOOLS)
     add("control_tokens_role", [{"role": "user<|im_end|>", "content": "x"}])
+    observed = {"role": "observation", "content": "x"}
+    add("roles", [system(), user(), assistant(), observed, {"role": "model", "content": "y"}])
     add("like_jinja", [system(JINJA), user(JINJA), assistant(JINJA), user(JINJA)])
 
     for category, text in one_of_each_category().items():

@@ -1,7 +1,8 @@
 // golden_chat: renders the conversations of standard input, one a line as in conversations.txt with
 // the template behind it, and writes for each `STATUS BYTES` and a line break, then the text or the
-// error's sentence. A backslash stands before \, n, t and r of a template. For compare_peer.py, to
-// which a process for each text would take minutes.
+// error's sentence. A backslash stands before \, n, t and r of a template. With a GGUF file as its
+// argument: ids in the text's place, and the file's special tokens as variables. For
+// compare_peer.py and compare_ids.py, to which a process for each text would take minutes.
 #include <array>
 #include <cstdio>
 #include <ctime>
@@ -10,6 +11,9 @@
 #include <string>
 
 #include "runtime/chat/chat_template.h"
+#include "runtime/chat/variables.h"
+#include "tools/support/exit_code.h"
+#include "tools/support/model_file.h"
 
 namespace tarn {
 namespace {
@@ -38,7 +42,7 @@ std::string unescaped(std::string_view text) {
 }
 
 // name, messages, tools, arguments, prompt or no_prompt, template
-void render(std::string_view line, std::span<std::byte> memory) {
+void render(std::string_view line, std::span<std::byte> memory, tools::ModelFile* vocabulary) {
   std::array<std::string_view, 6> fields;
   for (auto& field : fields) {
     field = line.substr(0, line.find('\t'));
@@ -55,20 +59,35 @@ void render(std::string_view line, std::span<std::byte> memory) {
                         .arguments = fields[3],
                         .add_generation_prompt = fields[4] == "prompt"};
   localtime_r(&now, &args.now);
+  chat::VocabVariables variables;
+  if (vocabulary != nullptr)
+    args.variables = chat::variables_of(vocabulary->tokenizer(), variables);
   const auto rendered = parsed->render(args, memory);
   if (!rendered) return write(rendered.error());
   if (rendered->origins.size() != rendered->text.size()) {
     return write(Status::internal, "an origin for each byte is missing");
   }
-  write(Status::ok, rendered->text);
+  if (vocabulary == nullptr) return write(Status::ok, rendered->text);
+  const text::EncodeOptions options{
+      .add_bos = true, .parse_special = true, .origins = rendered->origins};
+  std::string ids;
+  for (const auto id : vocabulary->encode(std::string(rendered->text), options)) {
+    ids += std::to_string(id) + " ";
+  }
+  write(Status::ok, ids);
 }
 
 }  // namespace
 }  // namespace tarn
 
-int main() {
+int main(int n_arguments, char** arguments) try {
+  std::unique_ptr<tarn::tools::ModelFile> vocabulary;
+  if (n_arguments > 1) vocabulary = std::make_unique<tarn::tools::ModelFile>(arguments[1]);
   const auto memory = std::make_unique_for_overwrite<std::byte[]>(tarn::kMemoryBytes);
   for (std::string line; std::getline(std::cin, line);) {
-    tarn::render(line, {memory.get(), tarn::kMemoryBytes});
+    tarn::render(line, {memory.get(), tarn::kMemoryBytes}, vocabulary.get());
   }
+} catch (const tarn::tools::Failure& failure) {
+  std::fprintf(stderr, "%s\n", failure.text.c_str());
+  return 1;
 }
