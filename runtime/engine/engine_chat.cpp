@@ -1,6 +1,7 @@
 // A session whose tokens are a conversation's: each turn gives the whole conversation anew.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "runtime/engine/engine.h"
 
@@ -21,28 +22,22 @@ Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& convers
   Session& s = sessions_[idx];
   const std::span<const u32> ids = conversation.ids;
   // All that a feed could refuse is asked before anything is dropped.
-  if (s.state == SessionState::generating) {
-    return fail({.status = Status::invalid_request,
-                 .hint = "the session is generating: wait for its end, or cancel it"});
-  }
-  if (ids.size() > plan_.context_tokens) {
-    return fail({.status = Status::invalid_request,
-                 .hint = "the conversation is longer than the context: shorten it, or raise -c "
-                         "(kv.context_tokens)",
-                 .figures = {{{"tokens", ids.size()}, {"context", plan_.context_tokens}}}});
-  }
-  TARN_CHECK(check_ids(model_.spec, ids));
+  TARN_CHECK(begin_feed(idx, ids, /*n_kept_max=*/0));
   const auto n_ids = static_cast<u32>(ids.size());
   const auto n_common =
       static_cast<u32>(std::ranges::mismatch(s.ids.first(s.n_ids), ids).in2 - ids.begin());
   if (!s.sequence.has_room(std::min(n_common, s.sequence.n_slots()), n_ids)) {
     return no_slots_left(kv_.pool(), n_ids);
   }
-  if (n_common < std::min(s.chat.n_ids, s.n_ids)) tell_of_change(s, conversation, n_common);
+  if (n_common < std::min({s.chat.n_ids, s.n_ids, n_ids}))
+    tell_of_change(s, conversation, n_common);
   if (n_common < s.n_ids) TARN_CHECK(truncate(idx, n_common));
   const u32 n_kept = std::min({n_common, s.sequence.n_slots(), n_ids - std::min(n_ids, 1u)});
-  s.generation.reused = {};
-  TARN_CHECK(feed(idx, ids.subspan(n_common)));
+  const kv::Reused before = std::exchange(s.generation.reused, {});
+  if (const Result<void> fed = feed(idx, ids.subspan(n_common)); !fed) {
+    s.generation.reused = before;
+    return fed;
+  }
   s.generation.reused.n_from_memory += n_kept;
   s.chat.n_ids = n_ids;
   return {};

@@ -129,14 +129,25 @@ struct Session {
     return on_logits != nullptr || n_pending() == 0 ? n_pending() : n_pending() - 1;
   }
   // Rows that it could put into a step now.
-  u32 n_ready_rows(const GenerationScratch& scratch) const;
+  u32 n_ready_rows(const GenerationScratch& scratch) const {
+    if (state == SessionState::computing) return n_computable();
+    if (state != SessionState::generating) return 0;
+    return generation.has_room(scratch) ? n_pending() : 0;
+  }
   // Whether a cancel can be carried out now: a generation's end has to find room.
-  bool can_cancel(const GenerationScratch& scratch) const;
+  bool can_cancel(const GenerationScratch& scratch) const {
+    if (state == SessionState::computing) return true;
+    return state == SessionState::generating && generation.has_room(scratch);
+  }
   // Of what was fed last, tokens stay that were computed before this step.
   void end_cancelled(const GenerationScratch& scratch);
   void finish(Finish reason, Status status, const GenerationScratch& scratch);
   // Where all of its input is computed it is idle.
-  void end_input();
+  void end_input() {
+    if (state != SessionState::computing || n_computable() > 0) return;
+    state = SessionState::idle;
+    if (!saved.restored || saved.restored->is_cut_off) saved.stopped_at = reuse::StoppedAt::input;
+  }
   // KV was cut: approximate KV may be gone with it.
   void note_cut() {
     if (sequence.n_slots() <= first_approx_slot) first_approx_slot = kNone;

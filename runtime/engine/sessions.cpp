@@ -39,21 +39,11 @@ Unexpected no_slots_left(const kv::GroupPool& pool, u64 n_tokens) {
                .figures = {{{"tokens", n_tokens}, {"groups_free", pool.groups_free()}}}});
 }
 
-u32 Session::n_ready_rows(const GenerationScratch& scratch) const {
-  if (state == SessionState::computing) return n_computable();
-  if (state != SessionState::generating) return 0;
-  return generation.has_room(scratch) ? n_pending() : 0;
-}
-
-bool Session::can_cancel(const GenerationScratch& scratch) const {
-  if (state == SessionState::computing) return true;
-  return state == SessionState::generating && generation.has_room(scratch);
-}
-
 void Session::end_cancelled(const GenerationScratch& scratch) {
   if (generation.n_generated == 0 || state == SessionState::computing) {
     n_ids = std::max(sequence.n_slots(), n_settled);
     turns.truncate(n_ids);
+    chat.n_ids = std::min(chat.n_ids, n_ids);
   }
   if (state == SessionState::generating) finish(Finish::cancelled, Status::ok, scratch);
   state = SessionState::idle;
@@ -64,12 +54,6 @@ void Session::finish(Finish reason, Status status, const GenerationScratch& scra
   generation.finish(reason, status, scratch);
   state = SessionState::idle;
   saved.stop(/*has_answer=*/generation.n_generated > 0);
-}
-
-void Session::end_input() {
-  if (state != SessionState::computing || n_computable() > 0) return;
-  state = SessionState::idle;
-  if (!saved.restored || saved.restored->is_cut_off) saved.stopped_at = reuse::StoppedAt::input;
 }
 
 Result<void> check_ids(const model::ModelSpec& spec, std::span<const u32> ids) {
@@ -121,12 +105,13 @@ void Sessions::destroy_session(SessionIdx idx) {
   s.state = SessionState::free;
 }
 
-Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids) {
+Result<void> Sessions::begin_feed(SessionIdx idx, std::span<const u32> ids, u32 n_kept_max) {
   Session& s = sessions_[idx];
   if (s.state == SessionState::generating) {
     return refused("the session is generating: wait for its end, or cancel it");
   }
-  const u64 room_tokens = plan_.context_tokens - s.n_ids;
+  if (s.state == SessionState::computing && s.cancel.load()) s.end_cancelled(scratch_);
+  const u64 room_tokens = plan_.context_tokens - std::min(s.n_ids, n_kept_max);
   if (ids.size() > room_tokens) {  // before the ids are read: a wrong count leads out of them
     return refused(
         "the session would be longer than the context: shorten the text, or raise -c "
@@ -134,7 +119,29 @@ Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids) {
         {"tokens", ids.size()}, {"room", room_tokens});
   }
   TARN_CHECK(check_ids(model_.spec, ids));
-  if (s.state == SessionState::idle) TARN_CHECK(redo_answer(idx));
+
+  // With exact answers, cuts approximate KV off. Its tokens become part of the input that comes, as
+  // if the session had been cut there and they were fed.
+  if (s.state != SessionState::idle || !select_config_.exact_answers ||
+      s.sequence.n_slots() <= s.first_approx_slot) {
+    return {};
+  }
+  const u32 begin = s.first_approx_slot;
+  s.sequence.abandon();
+  archive_.drop(s.saved);
+  const Result<void> is_cut = cut(s, begin);
+  (void)kv::KvCache::reserve_slots(s.sequence, s.n_ids);
+  TARN_CHECK(is_cut);
+  selector_.truncate(idx, begin);
+  s.turns.truncate(begin);
+  s.turns.feed(begin, s.n_ids - begin);
+  s.saved.n_slots = std::min(s.saved.n_slots, begin);
+  return {};
+}
+
+Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids) {
+  Session& s = sessions_[idx];
+  TARN_CHECK(begin_feed(idx, ids, /*n_kept_max=*/plan_.context_tokens));
   if (!kv_.reserve_slots(s.sequence, s.n_ids)) return no_slots_left(kv_.pool(), ids.size());
   std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
   const u32 n_slots = s.sequence.n_slots();
@@ -208,6 +215,7 @@ Result<void> Sessions::truncate(SessionIdx idx, u32 n_tokens) {
   }
   selector_.truncate(idx, n_tokens);
   s.n_ids = s.n_settled = n_tokens;
+  s.chat.n_ids = std::min(s.chat.n_ids, n_tokens);
   s.generation.reused.bound(n_tokens);
   s.turns.truncate(n_tokens);
   s.turn_begin = std::min(s.turn_begin, n_tokens);
@@ -239,6 +247,7 @@ Result<SessionIdx> Sessions::fork(SessionIdx idx) {
   copy.turn_begin = source.turn_begin;
   copy.first_approx_slot = source.first_approx_slot;
   copy.last_error = source.last_error;
+  copy.chat = source.chat;
   selector_.copy(idx, copy_idx, copy.sequence);
   return copy_idx;
 }
@@ -341,25 +350,6 @@ bool Sessions::lose_kv(Session& s) {
   if (s.sequence.reserve(s.n_pending())) return true;
   s.sequence.clear();
   return false;
-}
-
-// With exact answers, cuts approximate KV off. Its tokens become part of the input that comes, as
-// if the session had been cut there and they were fed.
-Result<void> Sessions::redo_answer(SessionIdx idx) {
-  Session& s = sessions_[idx];
-  if (!select_config_.exact_answers || s.sequence.n_slots() <= s.first_approx_slot) return {};
-  const u32 begin = s.first_approx_slot;
-  s.sequence.abandon();
-  archive_.drop(s.saved);
-  if (const Result<void> is_cut = cut(s, begin); !is_cut) {
-    (void)kv::KvCache::reserve_slots(s.sequence, s.n_ids);
-    return is_cut;
-  }
-  selector_.truncate(idx, begin);
-  s.turns.truncate(begin);
-  s.turns.feed(begin, s.n_ids - begin);
-  s.saved.n_slots = std::min(s.saved.n_slots, begin);
-  return {};
 }
 
 // What is lost meanwhile is computed anew.

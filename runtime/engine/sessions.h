@@ -96,6 +96,9 @@ class Sessions {
   // Idle sessions release slots that they reserved for tokens which a cancel took back.
   void release_slots();
   void checkpoint();
+  // Carries out a cancel from before, cuts off the KV that exact answers do not keep, and refuses
+  // tokens that cannot follow the session's first n_kept_max.
+  Result<void> begin_feed(SessionIdx idx, std::span<const u32> ids, u32 n_kept_max);
 
   Clock* clock_ = nullptr;
   Log log_{};
@@ -113,7 +116,6 @@ class Sessions {
   GenerationScratch scratch_{};
 
  private:
-  Result<void> redo_answer(SessionIdx idx);
   void take_prefix(Session& session, u32 n_ids);
   Result<void> cut(Session& session, u32 n_slots);
   reuse::SessionView view_of(Session& session) const;

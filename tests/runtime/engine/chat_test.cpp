@@ -1,6 +1,6 @@
 // Goal    feeding a whole conversation computes what is new of it and nothing else, gives the
 //         tokens of a session that read it at once, leaves a session alone where it is refused, and
-//         the log says once which message changed.
+//         the log says once which message changed. A cancel from before does not touch it.
 // Method  conversations of one id a byte, made by hand, so that no template is needed; counted rows
 //         of prefill; a pool that other sessions and forks hold.
 #include <doctest/doctest.h>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/runtime/engine/saved_life.h"
 #include "tests/support/open_engine.h"
 
 namespace tarn {
@@ -141,6 +142,60 @@ TEST_CASE("a refused conversation leaves the session as it was") {
   CHECK(answer(open, session) == said);
 }
 
+TEST_CASE("a cancel ends what was fed before it, not the next conversation") {
+  const SmallModel model("llama", "f16");
+  Config config = small_config();
+  config.batch_rows_max = 64;
+  OpenEngine open(model.path(), config);
+  const std::vector<u32> first = random_ids(1, 300), more = random_ids(2, 150);
+  for (const bool is_chat : {true, false}) {
+    CAPTURE(is_chat);
+    const SessionIdx session = *open.engine.create_session();
+    REQUIRE(open.engine.feed_chat(session, talk_of(first).view()).has_value());
+    open.engine.step();
+    const u32 n_computed = open.engine.session_state(session).sequence.n_slots();
+    REQUIRE(n_computed < 200);
+    open.engine.request_cancel(session);
+    const std::vector<u32> kept(first.begin(), first.begin() + (is_chat ? 30 : n_computed));
+    const std::vector<u32> want = joined(kept, more);
+    const Result<void> fed = is_chat ? open.engine.feed_chat(session, talk_of(want).view())
+                                     : open.engine.feed(session, more);
+    REQUIRE(fed.has_value());
+    open.run();
+    CHECK(ids_of(open.engine, session) == want);
+    CHECK(open.engine.session_state(session).sequence.n_slots() == want.size() - 1);
+    OpenEngine other(model.path(), config);
+    CHECK(answer(open, session) == answer(other, other.session_with(want)));
+    open.engine.destroy_session(session);
+  }
+}
+
+TEST_CASE("reused tokens and computed rows are the conversation, with exact answers too") {
+  const SmallModel model("llama", "q8_0");
+  Config config = small_config();
+  config.context_tokens = 1024;
+  config.page_tokens = 32;
+  config.select = test::saved_select();
+  for (const bool exact_answers : {false, true}) {
+    CAPTURE(exact_answers);
+    config.select.exact_answers = exact_answers;
+    OpenEngine open(model.path(), config);
+    const SessionIdx session = *open.engine.create_session();
+    std::vector<u32> ids = random_ids(1, 300);
+    for (u32 turn = 0; turn < 3; ++turn) {
+      CAPTURE(turn);
+      const u64 n_rows = open.engine.status().counters.n_prefill_rows;
+      REQUIRE(open.engine.feed_chat(session, talk_of(ids).view()).has_value());
+      const std::vector<u32> said = answer(open, session, 60);
+      const u64 n_computed = open.engine.status().counters.n_prefill_rows - n_rows;
+      const engine::Session& s = open.engine.session_state(session);
+      CHECK((s.first_approx_slot != engine::Session::kNone));
+      CHECK(s.generation.reused.n_tokens() + n_computed == ids.size());
+      ids = joined(joined(ids, said), random_ids(2 + turn, 40));
+    }
+  }
+}
+
 struct Lines {
   std::vector<std::string> lines;
   Log log() {
@@ -204,6 +259,37 @@ TEST_CASE("the log says once a session which message changed") {
       open.engine.destroy_session(session);
     }
   }
+}
+
+TEST_CASE("what is undone, cut or forked is no change, and does not use up the notice") {
+  const SmallModel model("llama", "f16");
+  Lines lines;
+  OpenEngine open(model.path(), small_config(), nullptr, nullptr, lines.log());
+  engine::Engine& engine = open.engine;
+  const auto feed = [&](SessionIdx session, const std::vector<std::string>& messages) {
+    REQUIRE(engine.feed_chat(session, written(open, messages).view()).has_value());
+    open.run();
+  };
+  const std::vector<std::string> three{"bakeri", "somu", "tel"}, changed{"bakeri", "xomu"};
+  const SessionIdx session = *engine.create_session();
+  feed(session, three);
+  feed(session, {"bakeri", "somu"});
+  const u32 n_ids = engine.session_state(session).n_ids;
+  CHECK(lines.lines.empty());
+
+  feed(session, three);
+  REQUIRE(engine.truncate(session, n_ids).has_value());
+  REQUIRE(engine.feed(session, random_ids(1, 50)).has_value());
+  feed(session, three);
+  CHECK(lines.lines.empty());
+
+  const SessionIdx fork = *engine.fork(session);
+  feed(fork, changed);
+  CHECK(lines.lines.size() == 1);
+  feed(*engine.fork(fork), three);
+  CHECK(lines.lines.size() == 1);
+  feed(session, changed);
+  CHECK(lines.lines.size() == 2);
 }
 
 }  // namespace
