@@ -7,9 +7,10 @@
  * tokenizer.chat_template, and with tools tokenizer.chat_template.tool_use. It is a program in
  * Jinja's language, and may be hostile: its memory, steps and output are bounded.
  * tarn_options.chat_template replaces it: the name of a built-in one (chatml, llama3, ...: `tarn
- * template --help` lists them), or the text of a template, which has a '{'. A template that cannot
- * be parsed does not keep the model from being opened: the log has a warning, and the calls below
- * return the reason with its line.
+ * template --help` lists them), or the text of a template, which has a '{'. If that cannot be
+ * parsed, tarn_open returns TARN_INVALID_CONFIG. A file whose own template cannot be parsed is
+ * opened: the log has a warning, and the calls below return the reason with its line. They need
+ * 128 KiB of the caller's stack.
  *
  * Messages are a JSON array of objects, with what the template reads of them: "role" (system, user,
  * assistant, tool), "content", "tool_calls", "name". No text in them becomes a control token: only
@@ -37,9 +38,9 @@ typedef struct tarn_chat_options {
  * lengths, also if text_max or ids_max is too small: then it returns TARN_INVALID_REQUEST, and
  * writes neither. A max of 0 asks for the length alone. The ids begin with one BOS if the model's
  * file says so, or the template writes one; no EOS is added. TARN_INVALID_REQUEST: the messages are
- * no JSON (the text has the byte), the template refuses them (the text has its words), or they need
- * more than chat.memory_bytes; TARN_UNSUPPORTED: there is no template, or it uses what Tarn does
- * not know; TARN_INVALID_MODEL: it is none. */
+ * no JSON (the text has the byte), the template refuses them (the text has its words) or writes
+ * nothing for them, or they need more than chat.memory_bytes; TARN_UNSUPPORTED: there is no
+ * template, it cannot be parsed, or it uses what Tarn does not know. */
 TARN_API int32_t tarn_chat_render(tarn_engine* engine, const char* messages_json, uint64_t n_bytes,
                                   const tarn_chat_options* options, char* text_out,
                                   uint64_t text_max, uint64_t* text_bytes_out, uint32_t* ids_out,

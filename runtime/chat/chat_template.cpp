@@ -40,7 +40,7 @@ bool bind_all(Machine& m, const RenderArgs& args, const Value& messages, const V
   return true;
 }
 
-bool render_all(Machine& m, const RenderArgs& args, u64* n_messages) {
+bool render_all(Machine& m, const RenderArgs& args) {
   const auto messages = read_json(m, args.messages, "messages", kFromCaller, true);
   if (!messages) return false;
   const auto is_dict = [](const Value& value) { return value.is(Kind::dict); };
@@ -51,7 +51,6 @@ bool render_all(Machine& m, const RenderArgs& args, u64* n_messages) {
         .refuse("messages must be a JSON array of objects with role and content, and not empty", "")
         .no();
   }
-  *n_messages = messages->n;
   Value tools = make_none();
   if (!args.tools.empty()) {
     const auto read = read_json(m, args.tools, "tools", kFromCaller, false);
@@ -83,6 +82,7 @@ u32 Program::find_name(std::string_view wanted) const {
 }
 
 u64 ChatTemplate::memory_bytes(u64 source_bytes) {
+  source_bytes = std::min(source_bytes, kSourceBytesMax);
   return sizeof(Program) + source_bytes + n_nodes_max(source_bytes) * sizeof(Node) +
          n_names_max(source_bytes) * sizeof(NameText) + 4 * alignof(std::max_align_t);
 }
@@ -117,10 +117,9 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source, std::span<std:
 
 Result<Rendered> ChatTemplate::render(const RenderArgs& args, std::span<std::byte> memory) const {
   Machine m(*program_, memory, args.now);
-  u64 n_messages = 0;
-  const bool is_done = !m.has_failed() && render_all(m, args, &n_messages);
+  const bool is_done = !m.has_failed() && render_all(m, args);
   if (!is_done || m.has_failed()) return fail(m.error());
-  return Rendered{.text = m.output(), .origins = m.origins(), .n_messages = n_messages};
+  return Rendered{.text = m.output(), .origins = m.origins()};
 }
 
 }  // namespace tarn::chat

@@ -33,7 +33,6 @@ constexpr u8 origin_of_message(u64 idx) { return static_cast<u8>(2 + (idx < 253 
 struct Rendered {
   std::string_view text{};
   std::span<const u8> origins{};  // [text.size()]
-  u64 n_messages = 0;
 };
 
 // A variable of the template with a text of the model's: bos_token, eos_token, ...
@@ -56,7 +55,7 @@ struct Program;  // syntax.h
 class ChatTemplate {
  public:
   ChatTemplate() = default;
-  // An upper bound for a source of this size.
+  // An upper bound for a source of this size; a longer one than kSourceBytesMax needs no more.
   static u64 memory_bytes(u64 source_bytes);
   // Copies the source into the region, which is borrowed for the life of the object.
   static Result<ChatTemplate> parse(std::string_view source, std::span<std::byte> region);

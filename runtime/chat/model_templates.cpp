@@ -7,11 +7,10 @@
 namespace tarn::chat {
 namespace {
 
-Unexpected too_long(Status status, u64 n_bytes) {
-  return fail({.status = status,
-               .hint = "the chat template is longer than any in use: give another one with "
-                       "--chat-template (chat_template of the options)",
-               .figures = {{{"bytes", n_bytes}, {"limit", kSourceBytesMax}}}});
+// No error of a template is one of the model.
+Unexpected unusable(Error why) {
+  why.status = Status::unsupported;
+  return fail(why);
 }
 
 Result<std::string_view> named_template(std::string_view wanted) {
@@ -22,26 +21,23 @@ Result<std::string_view> named_template(std::string_view wanted) {
                          "lists them, and the text of a template has a brace",
                  .detail = Detail(wanted)});
   }
-  if (wanted.size() > kSourceBytesMax) return too_long(Status::invalid_config, wanted.size());
   return wanted;
 }
 
 // A value that is no template is kept as an error. Only a file that cannot be read is returned.
 Result<void> read_template(const model::GgufFile& file, const char* name, Bump& memory,
                            Result<std::string_view>* out) {
-  const model::GgufKey* key = file.find_key(name);
-  if (key == nullptr) return {};
-  if (key->type == model::GgufType::string && key->bytes > kSourceBytesMax) {
-    *out = too_long(Status::unsupported, key->bytes);
+  const auto text = file.get_string(name, memory, kSourceBytesMax);
+  if (text) {
+    *out = text->value_or("");
     return {};
   }
-  const auto text = file.get_string(name, memory, kSourceBytesMax);
-  if (!text && text.error().status == Status::io_failed) return fail(text.error());
-  if (text) {
-    *out = **text;
-  } else {
-    *out = fail(text.error());
-  }
+  Error why = text.error();
+  if (why.status == Status::io_failed) return fail(why);
+  why.hint =
+      "the chat template in the model's file is no text, or too long: pass another with "
+      "--chat-template (chat_template)";
+  *out = unusable(why);
   return {};
 }
 
@@ -54,7 +50,9 @@ Result<ChatTemplate> parsed(const Result<std::string_view>& source, Bump& memory
   if (!source) return fail(source.error());
   const auto region = memory.alloc_bytes(parsed_bytes(source), Carver::kAlignment);
   TARN_ASSERT(region.has_value());  // memory_bytes() counted it
-  return source->empty() ? ChatTemplate() : ChatTemplate::parse(*source, *region);
+  if (source->empty()) return ChatTemplate();
+  const auto made = ChatTemplate::parse(*source, *region);
+  return made ? made : unusable(made.error());
 }
 
 }  // namespace
@@ -73,16 +71,18 @@ Result<TemplateSources> find_templates(std::string_view wanted, const model::Ggu
   return sources;
 }
 
-Result<void> ModelTemplates::parse(const TemplateSources& sources, const ChatMemory& memory,
-                                   const text::Tokenizer& tokenizer) {
+void ModelTemplates::parse(const TemplateSources& sources, const ChatMemory& memory,
+                           const text::Tokenizer& tokenizer) {
   Bump region(memory.templates);
   template_ = parsed(sources.text, region);
   with_tools_ = parsed(sources.with_tools, region);
   memory_ = memory.render;
   n_variables_ = variables_of(tokenizer, variables_).size();
-  if (!template_) return fail(template_.error());
-  if (!with_tools_) return fail(with_tools_.error());
-  return {};
+}
+
+Result<void> ModelTemplates::check(bool has_tools) const {
+  const Result<ChatTemplate>& asked = has_tools ? with_tools_ : template_;
+  return asked ? Result<void>{} : fail(asked.error());
 }
 
 Result<Rendered> ModelTemplates::render(RenderArgs args) const {
@@ -95,7 +95,13 @@ Result<Rendered> ModelTemplates::render(RenderArgs args) const {
                          "(chat_template of the options), such as chatml"});
   }
   args.variables = std::span(variables_).first(n_variables_);
-  return chosen->render(args, memory_);
+  TARN_TRY(const Rendered rendered, chosen->render(args, memory_));
+  if (rendered.text.empty()) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "the chat template writes nothing for these messages: check their roles, "
+                         "or pass another with --chat-template (chat_template)"});
+  }
+  return rendered;
 }
 
 }  // namespace tarn::chat

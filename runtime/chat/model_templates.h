@@ -4,7 +4,8 @@
 //            tools tokenizer.chat_template.tool_use
 //   memory   one region (ChatMemory): the parsed templates, and what a call renders in
 //   thread   render() shares one memory: a caller at a time
-//   errors   a template that cannot be read or parsed refuses its conversations, not the model
+//   errors   a template that cannot be read or parsed refuses its conversations (unsupported), not
+//            the model
 #pragma once
 
 #include <span>
@@ -41,9 +42,11 @@ struct ChatMemory {
 
 class ModelTemplates {
  public:
-  // Returns why a template is refused. Borrows all but the sources.
-  Result<void> parse(const TemplateSources& sources, const ChatMemory& memory,
-                     const text::Tokenizer& tokenizer);
+  // Borrows all but the sources.
+  void parse(const TemplateSources& sources, const ChatMemory& memory,
+             const text::Tokenizer& tokenizer);
+  // Why all conversations are refused, or those with tools.
+  Result<void> check(bool has_tools) const;
   // With the vocabulary's variables. The text stays in the memory until the next call.
   Result<Rendered> render(RenderArgs args) const;
 

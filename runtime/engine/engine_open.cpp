@@ -338,12 +338,18 @@ Result<void> Engine::Opening::place_text() {
   Carver chat_carver(region(RegionId::chat));
   const auto chat_memory =
       chat::ChatMemory::carve(chat_carver, file_.templates().memory_bytes(), e_.plan_.render_bytes);
-  if (const Result<void> parsed =
-          e_.templates_.parse(file_.templates(), chat_memory, e_.text_.tokenizer());
-      !parsed) {
+  e_.templates_.parse(file_.templates(), chat_memory, e_.text_.tokenizer());
+  for (const bool has_tools : {false, true}) {
+    const Result<void> usable = e_.templates_.check(has_tools);
+    if (usable) continue;
+    Error error = usable.error();
+    if (args_.chat_template[0] != '\0') {
+      error.status = Status::invalid_config;
+      return fail(error);
+    }
     std::array<char, 512> why{};
-    format_error(parsed.error(), why.data(), why.size());
-    e_.log_.warning("conversations are refused: %s", why.data());
+    format_error(error, why.data(), why.size());
+    e_.log_.warning("conversations %sare refused: %s", has_tools ? "with tools " : "", why.data());
   }
   e_.scratch_.tokenizer = &e_.text_.tokenizer();
   e_.scratch_.piece = memory.piece;

@@ -233,6 +233,7 @@ TEST_CASE("a sentence for each bad conversation, and the session stays as it was
       {"no object", R"(["user"])", "object"},
       {"unknown role", "[" + message("robot", "x") + "]", "Only user roles are supported!"},
       {"no role", R"([{"content":"x"}])", "Only user"},
+      {"nothing", "[" + message("user", "") + "]", "writes nothing"},
       {"10 MB", "[" + message("user", std::string(10'000'000, 'x')) + "]", "chat.memory_bytes"},
       {"longer than the context", "[" + message("user", std::string(20'000, '.')) + "]", "-c"},
   };
@@ -313,25 +314,37 @@ TEST_CASE("without a template, or with one that is not known, the rest of the mo
     CHECK(std::string(tarn_error_text()).find("--chat-template") != std::string::npos);
     CHECK(host.log.find("conversations") == std::string::npos);
   }
-  Host host(model.path(), "kv.context_tokens = 512\n", "{{ 1\n\n| no_such_filter }}");
-  CHECK(render(host, messages, nullptr, &out) == TARN_UNSUPPORTED);
-  const std::string sentence = tarn_error_text();
-  CHECK(sentence.find("no_such_filter (line 3)") != std::string::npos);
-  {
-    Host broken(model.path(), "kv.context_tokens = 512\n", "\n{% for m in messages");
-    CHECK(broken.log.find("conversations are refused: ") != std::string::npos);
-    CHECK(render(broken, messages, nullptr, &out) != TARN_OK);
-    CHECK(broken.log.find(tarn_error_text()) != std::string::npos);
+  struct Own {
+    const char* source;
+    const char* says;
+    bool is_told;  // as soon as it is opened
+  };
+  for (const Own& own : {Own{"{{ 1\n\n| no_such_filter }}", "no_such_filter (line 3)", false},
+                         Own{"\n{% for m in messages", "its end (line 2)", true}}) {
+    const test::TempFile file("chat_test_unusable.gguf");
+    synth::synth_write({.n_layers = 1, .n_vocab = 1024, .chat_template = own.source},
+                       *synth::parse_quant("f32"), 1, file.path(), 1);
+    Host host(file.path(), "kv.context_tokens = 512\n");
+    CHECK(render(host, messages, nullptr, &out) == TARN_UNSUPPORTED);
+    const std::string sentence = tarn_error_text();
+    CHECK(sentence.find("--chat-template") != std::string::npos);
+    CHECK(sentence.find(own.says) != std::string::npos);
+    const bool is_told =
+        host.log.find("conversations are refused: " + sentence) != std::string::npos;
+    CHECK(is_told == own.is_told);
+    CHECK(tarn_session_feed_text(host.session(), "x", 1, TARN_ADD_SPECIAL) == TARN_OK);
   }
-  CHECK(tarn_session_feed_text(host.session(), "x", 1, TARN_ADD_SPECIAL) == TARN_OK);
 
   tarn_options options = TARN_INIT(tarn_options);
   options.model_path = model.path().c_str();
   options.budget_bytes = u64{1} << 30;
-  options.chat_template = "chatmi";
   tarn_engine* engine = nullptr;
-  CHECK(tarn_open(&options, &engine) == TARN_INVALID_CONFIG);
-  CHECK(std::string(tarn_error_text()).find("chatmi") != std::string::npos);
+  const std::string too_long = "{" + std::string(chat::kSourceBytesMax, 'x');
+  for (const char* wrong : {"chatmi", "\n{% for m in messages", too_long.c_str()}) {
+    options.chat_template = wrong;
+    CHECK(tarn_open(&options, &engine) == TARN_INVALID_CONFIG);
+    CHECK(std::string(tarn_error_text()).find("template") != std::string::npos);
+  }
 }
 
 }  // namespace
