@@ -106,7 +106,7 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("engine.sessions_max", self.sessions_max, u64{1}, u64{1024}, "open sessions at a time");
   on("engine.batch_rows_max", self.batch_rows_max, u64{1}, u64{8192},
      "rows of one step: prefill slice and decode batch together");
-  on("chat.memory_bytes", self.chat_memory_bytes, u64{0}, kBudgetBytesMax,
+  on("chat.memory_bytes", self.chat_memory_bytes, u64{0}, kGiB,
      "memory that one conversation is rendered in, if the model has a chat template; 0: 1 MiB and "
      "32 bytes for each token of the context");
   on("cpu.threads", self.n_threads, u64{0}, u64{1024}, "worker threads; 0: one per physical core");
