@@ -13,7 +13,8 @@
 //                either: no Visit is admitted, and stop() does nothing
 //
 // Text is the exception: callers render and tokenize on their own threads, in turn (TextTurn), so
-// that no step waits for a text. The engine's thread never takes such a turn.
+// that no step waits for a text. The engine's thread never takes such a turn. A caller that feeds
+// its text keeps its turn until the engine has the ids, so the next caller may wait for a step.
 #pragma once
 
 #include <array>
