@@ -86,7 +86,7 @@ MaybeValue item_of(Machine& m, const Value& of, const Value& key) {
     if (idx < 0 || idx >= size) return make_undefined("an item that is not there");
     if (!of.is_text()) return of.items[idx];
     const u64 begin = byte_of(of.text(), static_cast<u64>(idx));
-    m.work(4 * begin);
+    m.work(u64{4} * begin);
     return part_of(of, begin, code_point(of.text(), begin).n_bytes);
   }
   if (!key.is_text()) return make_undefined("an item that is not there");
@@ -120,7 +120,7 @@ MaybeValue slice_of(Machine& m, const Value& of, const Value& begin, const Value
   if (of.is_text() && by == 1) {
     const u64 from = byte_of(of.text(), static_cast<u64>(first));
     const u64 to = first < last ? byte_of(of.text(), static_cast<u64>(last)) : from;
-    m.work(4 * (from + to));
+    m.work(u64{4} * (from + to));
     return part_of(of, from, to - from);
   }
   TARN_GET(const auto items, items_of(m, of));
@@ -145,7 +145,7 @@ MaybeValue slice_of(Machine& m, const Value& of, const Value& begin, const Value
     picked[n_picked++] = items[static_cast<u64>(i)];
     if (by > n || by < -n) break;
   }
-  m.work(8 * length);
+  m.work(u64{8} * length);
   return make_items(of.kind, picked.first(n_picked));
 }
 

@@ -154,7 +154,7 @@ std::optional<bool> is_less(Machine& m, const Value& a, const Value& b) {
 }
 
 const Entry* find_entry(Machine& m, std::span<const Entry> entries, std::string_view key) {
-  m.work(8 * entries.size());
+  m.work(u64{8} * entries.size());
   for (const Entry& entry : entries) {
     if (!entry.key.is_text() || entry.key.n != key.size()) continue;
     m.work(key.size());
@@ -174,7 +174,7 @@ bool is_hashable(const Value& value) {
 
 const Entry* find_entry(Machine& m, std::span<const Entry> entries, const Value& key) {
   if (key.is_text()) return find_entry(m, entries, key.text());
-  m.work(8 * key.n);
+  m.work(u64{8} * key.n);
   if (!is_hashable(key)) {
     m.wrong("a key that can change");
     return nullptr;
@@ -189,7 +189,7 @@ const Entry* find_entry(Machine& m, std::span<const Entry> entries, const Value&
 std::optional<bool> contains(Machine& m, const Value& container, const Value& item) {
   if (container.is_text()) {
     if (item.is_text()) {
-      m.work(8 * container.n);
+      m.work(u64{8} * container.n);
       return find_text(container.text(), item.text()) != std::string_view::npos;
     }
     return m.wrong(item.is(Kind::undefined) ? item.text() : "in: only a text is in a text");
@@ -215,7 +215,7 @@ std::optional<u64> length_of(Machine& m, const Value& value) {
     case Kind::undefined:
       return 0;
     case Kind::text:
-      m.work(4 * value.n);
+      m.work(u64{4} * value.n);
       return count_code_points(value.text());
     case Kind::list:
     case Kind::tuple:
@@ -249,7 +249,7 @@ std::optional<std::span<const Value>> items_of(Machine& m, const Value& value) {
       const std::span<Value> keys = m.alloc<Value>(value.n);
       if (keys.empty()) return Failed{};
       for (u64 i = 0; i < value.n; ++i) keys[i] = value.entries[i].key;
-      m.work(8 * value.n);
+      m.work(u64{8} * value.n);
       return std::span<const Value>(keys);
     }
     case Kind::text: {
@@ -263,7 +263,7 @@ std::optional<std::span<const Value>> items_of(Machine& m, const Value& value) {
         character = part_of(value, at, n_bytes);
         at += n_bytes;
       }
-      m.work(8 * value.n);
+      m.work(u64{8} * value.n);
       return std::span<const Value>(characters);
     }
     default:

@@ -167,7 +167,7 @@ MaybeValue whole(Machine& m, const Value& of, const Arguments& arguments) {
   if (of.is(Kind::real)) {
     real = of.real;
   } else if (of.is_text()) {
-    m.work(16 * of.n);
+    m.work(u64{16} * of.n);
     if (is_foreign_number(of.text())) return m.unknown("numbers that are not decimal digits");
     if (const auto value = parsed<i64>(number_text(of))) return make_integer(*value);
     const auto value = parsed<f64>(number_text(of));
@@ -188,7 +188,7 @@ MaybeValue real(Machine& m, const Value& of, const Arguments& arguments) {
   if (of.is(Kind::undefined)) return m.wrong(of.text());
   if (of.is_number()) return make_real(of.as_real());
   if (!of.is_text()) return otherwise;
-  m.work(16 * of.n);
+  m.work(u64{16} * of.n);
   if (is_foreign_number(of.text())) return m.unknown("numbers that are not decimal digits");
   const auto value = parsed<f64>(number_text(of));
   return value ? make_real(*value) : otherwise;

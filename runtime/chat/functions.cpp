@@ -29,7 +29,7 @@ MaybeValue range(Machine& m, const Value&, const Arguments& arguments) {
   for (u64 i = 0; i < items.size(); ++i) {
     items[i] = make_integer(given[0] + static_cast<i64>(i) * by);
   }
-  m.work(8 * items.size());
+  m.work(u64{8} * items.size());
   return make_items(Kind::range, items);
 }
 
@@ -83,7 +83,7 @@ MaybeValue strftime_now(Machine& m, const Value&, const Arguments& arguments) {
   }
   format.text().copy(terminated.data(), format.n);
   const u64 n = std::strftime(out.data(), out.size(), terminated.data(), &m.now);
-  m.work(256 * format.n);
+  m.work(u64{256} * format.n);
   // A user's text in it is nobody's control token.
   const bool is_own = format.origins == nullptr && format.origin == kFromTemplate;
   const u64 begin = m.begin();
@@ -107,7 +107,7 @@ MaybeValue make_list(Machine& m, std::span<const Value> items, Kind kind) {
   const std::span<Value> copy = m.alloc<Value>(items.size());
   if (copy.empty()) return Failed{};
   std::copy(items.begin(), items.end(), copy.begin());
-  m.work(8 * items.size());
+  m.work(u64{8} * items.size());
   return make_items(kind, copy);
 }
 

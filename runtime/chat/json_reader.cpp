@@ -26,7 +26,6 @@ namespace {
 // What RapidJSON's reader keeps of the arrays and objects that are open: a few bytes each.
 class OpenParts {
  public:
-  static constexpr bool kNeedFree = false;  // NOLINT: RapidJSON reads it
   void* Malloc(size_t n_bytes) { return Realloc(nullptr, 0, n_bytes); }
   void* Realloc(void*, size_t, size_t n_bytes) {
     TARN_ASSERT(n_bytes <= memory_.size());
@@ -161,7 +160,7 @@ MaybeValue read_json(Machine& m, std::string_view json, const char* what, u8 ori
   if (text.empty()) return Failed{};
   json.copy(text.data(), json.size());
   text[json.size()] = '\0';
-  m.work(4 * json.size());
+  m.work(u64{4} * json.size());
   const std::span<std::byte> lent = m.spare();
   Bump spare(lent);
   const u64 n_stack = std::min<u64>(json.size() / 2 + 2, lent.size() / sizeof(Value) - 1);

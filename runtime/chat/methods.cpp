@@ -31,7 +31,7 @@ MaybeValue view(Machine& m, const Value& of, Part part) {
     pair[1] = entry.value;
     items[i] = make_items(Kind::tuple, pair);
   }
-  m.work(16 * of.n);
+  m.work(u64{16} * of.n);
   return make_items(Kind::view, items);
 }
 

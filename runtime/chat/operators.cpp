@@ -30,7 +30,7 @@ MaybeValue joined_lists(Machine& m, const Value& a, const Value& b) {
   if (items.empty()) return Failed{};
   std::copy_n(a.items, a.n, items.begin());
   std::copy_n(b.items, b.n, items.begin() + a.n);
-  m.work(8 * items.size());
+  m.work(u64{8} * items.size());
   return make_items(a.kind, items);
 }
 
@@ -47,7 +47,7 @@ MaybeValue repeated(Machine& m, const Value& of, i64 n) {
   }
   if (of.n == 0 || times == 0) return make_items(of.kind, {});
   if (times > kRangeMax) return m.no_memory();
-  m.work(8 * times * of.n);
+  m.work(u64{8} * times * of.n);
   if (!m.step()) return Failed{};
   const std::span<Value> items = m.alloc<Value>(times * of.n);
   if (items.empty()) return Failed{};

@@ -92,7 +92,7 @@ bool put_text_repr(Machine& m, const Value& value) {
     }
     at += c.n_bytes;
   }
-  m.work(8 * text.size());
+  m.work(u64{8} * text.size());
   return put_part(m, value, done, text.size() - done) && m.put(quoted);
 }
 
@@ -127,7 +127,7 @@ bool put_json_text(Machine& m, const Value& value, bool ensures_ascii) {
     at += c.n_bytes;
     done = at;
   }
-  m.work(4 * text.size());
+  m.work(u64{4} * text.size());
   return put_part(m, value, done, text.size() - done) && m.put("\"");
 }
 
@@ -174,8 +174,9 @@ std::optional<std::span<const Entry>> sorted(Machine& m, std::span<const Entry> 
   std::copy(entries.begin(), entries.end(), copy.begin());
   for (const Entry& entry : copy) {
     if (!entry.key.is_text()) return m.unknown("sorting keys that are no texts");
+    m.work(u64{1024} + u64{16} * entry.key.n);  // sixteen comparisons
   }
-  m.work(64 * 16 * copy.size());
+  if (!m.step()) return Failed{};
   std::sort(copy.begin(), copy.end(), [](const Entry& a, const Entry& b) {
     return a.key.text() < b.key.text();  // keys differ
   });

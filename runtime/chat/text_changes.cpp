@@ -42,7 +42,7 @@ MaybeValue stripped(Machine& m, const Value& text, const Value* characters, bool
 MaybeValue replaced(Machine& m, const Value& text, std::string_view from, const Value& to, i64 n) {
   const std::string_view whole = text.text();
   u64 left = n < 0 ? kAll : static_cast<u64>(n);
-  m.work(8 * whole.size());
+  m.work(u64{8} * whole.size());
   const u64 mark = m.begin();
   u64 done = 0;
   if (from.empty()) {  // before each character and behind the last
@@ -71,7 +71,7 @@ MaybeValue escaped(Machine& m, const Value& text) {
   constexpr std::string_view kSpecial = "&<>'\"";
   constexpr std::string_view kEscapes[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
   const std::string_view whole = text.text();
-  m.work(8 * whole.size());
+  m.work(u64{8} * whole.size());
   if (text.id != kSafe && whole.find_first_of(kSpecial) != whole.npos) {
     const u64 mark = m.begin();
     u64 done = 0;
@@ -109,7 +109,7 @@ MaybeValue in_case(Machine& m, const Value& text, Case wanted) {
     }
     at += c.n_bytes;
   }
-  m.work(32 * text.n);
+  m.work(u64{32} * text.n);
   TARN_GET(Value changed, m.take(mark));
   changed.id = text.id;
   return changed;

@@ -70,7 +70,7 @@ u64 words_of(const Value& of, i64 limit, bool from_right, std::span<Value> words
 }
 
 MaybeValue split_at_spaces(Machine& m, const Value& of, i64 limit, bool from_right) {
-  m.work(16 * of.n);
+  m.work(u64{16} * of.n);
   const u64 n = words_of(of, limit, from_right, {});
   if (n == 0) return make_items(Kind::list, {});
   const std::span<Value> words = m.alloc<Value>(n);
@@ -89,7 +89,7 @@ MaybeValue split(Machine& m, const Value& of, const Arguments& arguments, bool f
   TARN_GET(const std::string_view at, wanted_text(m, *sep));
   if (at.empty()) return m.wrong("split: an empty separator");
   const std::string_view text = of.text();
-  m.work(8 * text.size());
+  m.work(u64{8} * text.size());
   if (from_right && !may_find_backwards(m, text, at)) return Failed{};
   const u64 n = count_of(text, at, limit) + 1;
   const std::span<Value> parts = m.alloc<Value>(n);
@@ -149,7 +149,7 @@ MaybeValue splitlines(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {"keepends"}, 0)) return Failed{};
   const Value* keeps = arguments.find(0, "keepends");
   const bool keeps_ends = keeps != nullptr && is_true(*keeps);
-  m.work(16 * of.n);
+  m.work(u64{16} * of.n);
   const u64 n = lines_of(of, keeps_ends, {});
   if (n == 0) return make_items(Kind::list, {});
   const std::span<Value> lines = m.alloc<Value>(n);
@@ -222,7 +222,7 @@ MaybeValue position(Machine& m, const Value& of, const Arguments& arguments, boo
                     bool must_be) {
   if (!arguments.match(m, {"sub"}, 1)) return m.unknown("find() with a begin");
   TARN_GET(const std::string_view what, wanted_text(m, arguments.at(0)));
-  m.work(8 * of.n);
+  m.work(u64{8} * of.n);
   if (from_right && !may_find_backwards(m, of.text(), what)) return Failed{};
   const u64 at = from_right ? of.text().rfind(what) : find_text(of.text(), what);
   if (at != std::string_view::npos) {
@@ -244,7 +244,7 @@ MaybeValue index(Machine& m, const Value& of, const Arguments& arguments) {
 MaybeValue count(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {"sub"}, 1)) return m.unknown("count() with a begin");
   TARN_GET(const std::string_view what, wanted_text(m, arguments.at(0)));
-  m.work(8 * of.n);
+  m.work(u64{8} * of.n);
   const u64 n = what.empty() ? count_code_points(of.text()) + 1 : count_of(of.text(), what, kAll);
   return make_integer(static_cast<i64>(n));
 }
@@ -265,7 +265,7 @@ MaybeValue partition(Machine& m, const Value& of, const Arguments& arguments, bo
   if (!arguments.match(m, {"sep"}, 1)) return Failed{};
   TARN_GET(const std::string_view at, wanted_text(m, arguments.at(0)));
   if (at.empty()) return m.wrong("partition: an empty separator");
-  m.work(8 * of.n);
+  m.work(u64{8} * of.n);
   if (from_right && !may_find_backwards(m, of.text(), at)) return Failed{};
   const u64 found = from_right ? of.text().rfind(at) : find_text(of.text(), at);
   const std::span<Value> parts = m.alloc<Value>(3);
@@ -296,7 +296,7 @@ MaybeValue cased(Machine& m, const Value& of, const Arguments& arguments) {
 template <bool (*holds)(u8)>
 MaybeValue all_are(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {}, 0)) return Failed{};
-  m.work(4 * of.n);
+  m.work(u64{4} * of.n);
   for (const char c : of.text()) {
     if (static_cast<u8>(c) >= 0x80) return m.unknown("the class of characters beyond ASCII");
     if (!holds(static_cast<u8>(c))) return make_bool(false);
@@ -309,7 +309,7 @@ bool is_alnum(u8 c) { return is_digit(c) || is_alpha(c); }
 
 MaybeValue isspace(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {}, 0)) return Failed{};
-  m.work(16 * of.n);
+  m.work(u64{16} * of.n);
   return make_bool(of.n > 0 && skip_spaces(of.text(), 0) == of.n);
 }
 
@@ -317,7 +317,7 @@ template <bool upper>
 MaybeValue has_case(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {}, 0)) return Failed{};
   bool has = false;
-  m.work(4 * of.n);
+  m.work(u64{4} * of.n);
   for (const char c : of.text()) {
     const u8 byte = static_cast<u8>(c);
     if (byte >= 0x80) return m.unknown("the class of characters beyond ASCII");

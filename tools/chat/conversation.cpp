@@ -3,6 +3,7 @@
 #include <rapidjson/document.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -116,9 +117,15 @@ std::vector<ChatMessage> messages_from_json(const std::string& json, const std::
   rapidjson::Document list;
   list.Parse<rapidjson::kParseValidateEncodingFlag | rapidjson::kParseIterativeFlag>(json.data(),
                                                                                      json.size());
-  const auto is_message = [](const auto& value) {
-    return value.IsObject() && value.HasMember("role") && value["role"].IsString() &&
-           value.HasMember("content") && value["content"].IsString();
+  const auto text_of = [](const rapidjson::Value& message, const char* name) {
+    const auto member = message.FindMember(name);
+    const bool is_text = member != message.MemberEnd() && member->value.IsString();
+    return is_text ? std::optional(
+                         std::string(member->value.GetString(), member->value.GetStringLength()))
+                   : std::nullopt;
+  };
+  const auto is_message = [&](const auto& value) {
+    return value.IsObject() && text_of(value, "role") && text_of(value, "content");
   };
   if (list.HasParseError() || !list.IsArray() ||
       !std::all_of(list.Begin(), list.End(), is_message)) {
@@ -127,11 +134,8 @@ std::vector<ChatMessage> messages_from_json(const std::string& json, const std::
                                     "...}): remove the file, or choose another --session"};
   }
   std::vector<ChatMessage> messages;
-  const auto text_of = [](const rapidjson::Value& value) {
-    return std::string(value.GetString(), value.GetStringLength());
-  };
   for (const rapidjson::Value& value : list.GetArray()) {
-    messages.push_back({text_of(value["role"]), text_of(value["content"])});
+    messages.push_back({*text_of(value, "role"), *text_of(value, "content")});
   }
   return messages;
 }
