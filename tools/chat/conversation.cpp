@@ -117,8 +117,8 @@ std::vector<ChatMessage> messages_from_json(const std::string& json, const std::
   rapidjson::Document list;
   list.Parse<rapidjson::kParseValidateEncodingFlag | rapidjson::kParseIterativeFlag>(json.data(),
                                                                                      json.size());
-  const auto text_of = [](const rapidjson::Value& message, const char* name) {
-    const auto member = message.FindMember(name);
+  const auto text_of = [](const rapidjson::Value& message, const char* key) {
+    const auto member = message.FindMember(key);
     const bool is_text = member != message.MemberEnd() && member->value.IsString();
     return is_text ? std::optional(
                          std::string(member->value.GetString(), member->value.GetStringLength()))
