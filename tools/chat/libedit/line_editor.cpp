@@ -59,6 +59,8 @@ class LineEditor : public LineReader {
   LineRead next(const char* prompt, std::string& line) override {
     prompt_ = prompt;
     int n = 0;
+    // el_gets alone shows the prompt first: a ^D that is typed at once would be lost in between.
+    el_set(editor_, EL_PREP_TERM, 1);
     const char* text = el_gets(editor_, &n);
     if (signal_caught() != 0) return LineRead::caught_signal;
     if (text == nullptr || n <= 0) return LineRead::end;
