@@ -8,19 +8,16 @@ namespace {
 
 MaybeValue method_of(Machine& m, const Value& of, std::string_view name) {
   const std::span<const Named> methods = methods_of(of.kind);
-  if (!methods.empty()) m.work(kFindWork);
-  for (u64 i = 0; i < methods.size(); ++i) {
-    if (methods[i].name != name) continue;
-    const std::span<Value> self = m.alloc<Value>(1);
-    if (self.empty()) return Failed{};
-    self[0] = of;
-    Value method;
-    method.kind = Kind::method;
-    method.id = static_cast<u16>(i);
-    method.self = self.data();
-    return method;
-  }
-  return make_undefined(name);
+  const Named* named = find_named(m, methods, name);
+  if (named == nullptr) return make_undefined(name);
+  const std::span<Value> self = m.alloc<Value>(1);
+  if (self.empty()) return Failed{};
+  self[0] = of;
+  Value method;
+  method.kind = Kind::method;
+  method.id = static_cast<u16>(named - methods.data());
+  method.self = self.data();
+  return method;
 }
 
 MaybeValue loop_attribute(Machine& m, const Value& of, std::string_view name) {

@@ -39,8 +39,9 @@ struct Named {
   CallFn fn = nullptr;  // nullptr: Jinja2 has it, and Tarn does not
 };
 
-// A copy of values in the heap.
-MaybeValue make_list(Machine& m, std::span<const Value> items, Kind kind = Kind::list);
+// nullptr if there is none of this name.
+const Named* find_named(Machine& m, std::span<const Named> among, std::string_view name);
+
 MaybeValue make_generator(Machine& m, std::span<const Value> items);
 // A whole number in an argument.
 std::optional<i64> integer_of(Machine& m, const Value& value);

@@ -11,6 +11,9 @@ namespace tarn::chat {
 
 using text::is_python_space;
 
+constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
+constexpr bool is_alpha(char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
+
 constexpr bool is_continuation(char byte) { return (static_cast<u8>(byte) & 0xC0) == 0x80; }
 
 // The code point that begins at `at`.

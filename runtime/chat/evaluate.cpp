@@ -66,13 +66,10 @@ std::optional<Arguments> arguments(Machine& m, NodeIdx first) {
 MaybeValue name(Machine& m, const Node& node) {
   if (const auto found = m.variables.find(node.a)) return *found;
   const std::string_view text = m.program.name(node.a);
-  const auto known = functions();
-  m.work(kFindWork);
-  for (u64 i = 0; i < known.size(); ++i) {
-    if (known[i].name != text) continue;
+  if (const Named* named = find_named(m, functions(), text)) {
     Value function;
     function.kind = Kind::function;
-    function.id = static_cast<u16>(i);
+    function.id = static_cast<u16>(named - functions().data());
     return function;
   }
   for (const std::string_view jinja : {"self", "varargs", "kwargs"}) {
@@ -127,8 +124,7 @@ MaybeValue call(Machine& m, const Node& node) {
   return call_value(m, called, given);
 }
 
-MaybeValue filter(Machine& m, const Node& node) {
-  TARN_GET(const Value of, evaluate(m, node.a));
+MaybeValue filtered(Machine& m, const Node& node, const Value& of) {
   TARN_GET(const Arguments given, arguments(m, node.b));
   m.at_line(node.line);
   return call_filter(m, m.program.name(node.c), of, given);
@@ -179,8 +175,10 @@ MaybeValue evaluate(Machine& m, NodeIdx idx) {
       return item(m, node);
     case NodeKind::call:
       return call(m, node);
-    case NodeKind::filter:
-      return filter(m, node);
+    case NodeKind::filter: {
+      TARN_GET(const Value of, evaluate(m, node.a));
+      return filtered(m, node, of);
+    }
     case NodeKind::test:
       return test(m, node);
     case NodeKind::binary:
@@ -210,9 +208,7 @@ MaybeValue filtered_text(Machine& m, NodeIdx filter, const Value& text) {
   if (node.a != kNoNode) {
     TARN_GET(of, filtered_text(m, node.a, text));
   }
-  TARN_GET(const Arguments given, arguments(m, node.b));
-  m.at_line(node.line);
-  return call_filter(m, m.program.name(node.c), of, given);
+  return filtered(m, node, of);
 }
 
 MaybeValue call_value(Machine& m, const Value& called, const Arguments& arguments) {
@@ -234,6 +230,14 @@ MaybeValue call_value(Machine& m, const Value& called, const Arguments& argument
     default:
       return m.wrong("a call of what is no function");
   }
+}
+
+const Named* find_named(Machine& m, std::span<const Named> among, std::string_view name) {
+  if (!among.empty()) m.work(kFindWork);
+  for (const Named& named : among) {
+    if (named.name == name) return &named;
+  }
+  return nullptr;
 }
 
 bool Arguments::match(Machine& m, std::initializer_list<std::string_view> names,

@@ -272,20 +272,12 @@ constexpr Named kFilters[] = {
     {"upper", cased<Case::upper>},
 };
 
-const Named* find_named(std::span<const Named> among, std::string_view name) {
-  for (const Named& named : among) {
-    if (named.name == name) return &named;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 MaybeValue call_filter(Machine& m, std::string_view name, const Value& of,
                        const Arguments& arguments) {
-  m.work(kFindWork);
-  const Named* named = find_named(kFilters, name);
-  if (named == nullptr) named = find_named(list_filters(), name);
+  const Named* named = find_named(m, kFilters, name);
+  if (named == nullptr) named = find_named(m, list_filters(), name);
   if (named == nullptr) {
     return m.refuse(
         "the chat template has a filter that Tarn does not know: pass another with "

@@ -2,13 +2,9 @@
 #include <charconv>
 
 #include "runtime/chat/call.h"
+#include "runtime/chat/characters.h"
 
 namespace tarn::chat {
-namespace {
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-}  // namespace
 
 MaybeValue percent_formatted(Machine& m, const Value& format, std::span<const Value> values) {
   const std::string_view text = format.text();

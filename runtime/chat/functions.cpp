@@ -102,15 +102,6 @@ constexpr Named kFunctions[] = {
 
 std::span<const Named> functions() { return kFunctions; }
 
-MaybeValue make_list(Machine& m, std::span<const Value> items, Kind kind) {
-  if (items.empty()) return make_items(kind, {});
-  const std::span<Value> copy = m.alloc<Value>(items.size());
-  if (copy.empty()) return Failed{};
-  std::copy(items.begin(), items.end(), copy.begin());
-  m.work(u64{8} * items.size());
-  return make_items(kind, copy);
-}
-
 MaybeValue make_generator(Machine& m, std::span<const Value> items) {
   const std::span<Generated> generated = m.alloc<Generated>(1);
   if (generated.empty()) return Failed{};

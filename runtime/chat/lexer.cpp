@@ -7,8 +7,7 @@
 namespace tarn::chat {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_name_begin(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_name_begin(char c) { return is_alpha(c) || c == '_'; }
 
 i32 hex_digit(char c) {
   if (is_digit(c)) return c - '0';

@@ -61,11 +61,11 @@ MaybeValue reverse(Machine& m, const Value& of, const Arguments& arguments) {
     }
     return m.take(mark);
   }
-  TARN_GET(const Value copy, make_list(m, items));
   if (items.empty()) return make_generator(m, {});
   const std::span<Value> turned = m.alloc<Value>(items.size());
   if (turned.empty()) return Failed{};
-  std::reverse_copy(copy.items, copy.items + copy.n, turned.begin());
+  std::reverse_copy(items.begin(), items.end(), turned.begin());
+  m.work(u64{8} * items.size());
   return make_generator(m, turned);
 }
 
@@ -86,13 +86,18 @@ MaybeValue join(Machine& m, const Value& of, const Arguments& arguments) {
   return m.take(mark);
 }
 
+// The pairs of a dict.
+MaybeValue pairs_of(Machine& m, const Value& dict) {
+  TARN_GET(const Value method, attribute_of(m, dict, "items"));
+  return call_value(m, method, Arguments());
+}
+
 MaybeValue items(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {}, 0)) return Failed{};
   if (of.is(Kind::undefined)) return make_generator(m, {});
   if (!of.is(Kind::dict)) return m.wrong("items of what is no dict");
-  TARN_GET(const Value method, attribute_of(m, of, "items"));
-  TARN_GET(const Value view, call_value(m, method, Arguments()));
-  return make_generator(m, view.span());
+  TARN_GET(const Value pairs, pairs_of(m, of));
+  return make_generator(m, pairs.span());
 }
 
 // ---- map, select and their relatives
@@ -187,10 +192,10 @@ struct Keyed {
   Value value{};
 };
 
-// Stable; a failed comparison leaves any order, and the machine has the error.
-std::optional<std::span<Keyed>> sorted(Machine& m, std::span<const Value> all,
-                                       const Value* attribute, bool case_counts, bool descends) {
-  if (all.empty()) return std::span<Keyed>();
+// A list of the items, in order; stable.
+MaybeValue sorted(Machine& m, std::span<const Value> all, const Value* attribute, bool case_counts,
+                  bool descends) {
+  if (all.empty()) return make_items(Kind::list, {});
   const std::span<Keyed> keyed = m.alloc<Keyed>(all.size());
   const std::span<Keyed> spare = m.alloc<Keyed>(all.size());
   if (keyed.empty() || spare.empty()) return Failed{};
@@ -217,7 +222,10 @@ std::optional<std::span<Keyed>> sorted(Machine& m, std::span<const Value> all,
     }
     std::copy(spare.begin(), spare.end(), keyed.begin());
   }
-  return keyed;
+  const std::span<Value> values = m.alloc<Value>(keyed.size());
+  if (values.empty()) return Failed{};
+  for (u64 i = 0; i < keyed.size(); ++i) values[i] = keyed[i].value;
+  return make_items(Kind::list, values);
 }
 
 bool is_set(const Value* value) { return value != nullptr && is_true(*value); }
@@ -225,14 +233,8 @@ bool is_set(const Value* value) { return value != nullptr && is_true(*value); }
 MaybeValue sort(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {"reverse", "case_sensitive", "attribute"}, 0)) return Failed{};
   TARN_GET(const auto all, items_of(m, of));
-  TARN_GET(const auto keyed, sorted(m, all, arguments.find(2, "attribute"),
-                                    is_set(arguments.find(1, "case_sensitive")),
-                                    is_set(arguments.find(0, "reverse"))));
-  if (keyed.empty()) return make_items(Kind::list, {});
-  const std::span<Value> values = m.alloc<Value>(keyed.size());
-  if (values.empty()) return Failed{};
-  for (u64 i = 0; i < keyed.size(); ++i) values[i] = keyed[i].value;
-  return make_items(Kind::list, values);
+  return sorted(m, all, arguments.find(2, "attribute"), is_set(arguments.find(1, "case_sensitive")),
+                is_set(arguments.find(0, "reverse")));
 }
 
 MaybeValue dictsort(Machine& m, const Value& of, const Arguments& arguments) {
@@ -240,17 +242,10 @@ MaybeValue dictsort(Machine& m, const Value& of, const Arguments& arguments) {
   if (!of.is(Kind::dict)) return m.wrong("dictsort of what is no dict");
   const Value* by = arguments.find(1, "by");
   const bool by_value = by != nullptr && by->is_text() && by->text() == "value";
-  TARN_GET(const Value method, attribute_of(m, of, "items"));
-  TARN_GET(const Value view, call_value(m, method, Arguments()));
+  TARN_GET(const Value pairs, pairs_of(m, of));
   const Value place = make_integer(by_value ? 1 : 0);
-  TARN_GET(const auto keyed,
-           sorted(m, view.span(), &place, is_set(arguments.find(0, "case_sensitive")),
-                  is_set(arguments.find(2, "reverse"))));
-  if (keyed.empty()) return make_items(Kind::list, {});
-  const std::span<Value> values = m.alloc<Value>(keyed.size());
-  if (values.empty()) return Failed{};
-  for (u64 i = 0; i < keyed.size(); ++i) values[i] = keyed[i].value;
-  return make_items(Kind::list, values);
+  return sorted(m, pairs.span(), &place, is_set(arguments.find(0, "case_sensitive")),
+                is_set(arguments.find(2, "reverse")));
 }
 
 template <bool wants_max>

@@ -126,9 +126,3 @@ class Level {
   auto maybe = (expression);                 \
   if (!maybe) return ::tarn::chat::Failed{}; \
   target = *maybe
-
-// Goes on if a call succeeded.
-#define TARN_DO(expression)                           \
-  do {                                                \
-    if (!(expression)) return ::tarn::chat::Failed{}; \
-  } while (false)

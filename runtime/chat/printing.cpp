@@ -205,7 +205,7 @@ bool put_text(Machine& m, const Value& value) {
 MaybeValue text_of(Machine& m, const Value& value) {
   if (value.is_text()) return value;
   const u64 begin = m.begin();
-  TARN_DO(put_text(m, value));
+  if (!put_text(m, value)) return Failed{};
   return m.take(begin);
 }
 

@@ -9,8 +9,6 @@ constexpr u64 kAll = ~u64{0};
 
 constexpr u64 kSetBytesMax = 256;
 
-bool is_alpha(u8 c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
-
 }  // namespace
 
 MaybeValue stripped(Machine& m, const Value& text, const Value* characters, bool left, bool right) {
@@ -95,7 +93,7 @@ MaybeValue in_case(Machine& m, const Value& text, Case wanted) {
     const text::CodePoint c = code_point(text.text(), at);
     if (wanted == Case::title && c.value >= 0x80) return m.unknown("title() beyond ASCII");
     const bool raises = wanted == Case::title ? !in_word : at == 0;
-    in_word = c.value < 0x80 && is_alpha(static_cast<u8>(c.value));
+    in_word = c.value < 0x80 && is_alpha(static_cast<char>(c.value));
     text::Cased cased = wanted == Case::upper             ? text::python_upper(c.value)
                         : wanted != Case::lower && raises ? text::python_title(c.value)
                                                           : text::python_lower(c.value);

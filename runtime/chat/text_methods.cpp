@@ -293,19 +293,17 @@ MaybeValue cased(Machine& m, const Value& of, const Arguments& arguments) {
 }
 
 // Of texts of ASCII; what others are takes tables that nobody has needed.
-template <bool (*holds)(u8)>
+template <bool (*holds)(char)>
 MaybeValue all_are(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {}, 0)) return Failed{};
   m.work(u64{4} * of.n);
   for (const char c : of.text()) {
     if (static_cast<u8>(c) >= 0x80) return m.unknown("the class of characters beyond ASCII");
-    if (!holds(static_cast<u8>(c))) return make_bool(false);
+    if (!holds(c)) return make_bool(false);
   }
   return make_bool(of.n > 0);
 }
-bool is_digit(u8 c) { return c >= '0' && c <= '9'; }
-bool is_alpha(u8 c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
-bool is_alnum(u8 c) { return is_digit(c) || is_alpha(c); }
+bool is_alnum(char c) { return is_digit(c) || is_alpha(c); }
 
 MaybeValue isspace(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {}, 0)) return Failed{};
@@ -321,7 +319,7 @@ MaybeValue has_case(Machine& m, const Value& of, const Arguments& arguments) {
   for (const char c : of.text()) {
     const u8 byte = static_cast<u8>(c);
     if (byte >= 0x80) return m.unknown("the class of characters beyond ASCII");
-    if (!is_alpha(byte)) continue;
+    if (!is_alpha(c)) continue;
     if ((byte < 'a') != upper) return make_bool(false);
     has = true;
   }
