@@ -4,32 +4,22 @@
 //         write them anew; a conversation of 20 turns; control tokens of all families as contents.
 #include <doctest/doctest.h>
 
-#include <fstream>
-#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "platform/cpu/sha256.h"
 #include "runtime/chat/built_in_templates.h"
-#include "runtime/chat/chat_template.h"
-#include "tests/support/folders.h"
+#include "tests/runtime/chat/golden_lines.h"
+#include "tests/runtime/chat/template_run.h"
 
-namespace tarn::chat {
+namespace tarn::chat::test {
 namespace {
 
 constexpr u64 kMemoryBytes = 4 * kMiB;
 // As in peer.py.
 constexpr Variable kVariables[] = {
     {"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"}};
-
-std::vector<std::string> lines_of(const std::string& name) {
-  std::ifstream in(test::source_folder() + "/tests/golden/chat/" + name);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  REQUIRE_FALSE(lines.empty());
-  return lines;
-}
 
 std::vector<std::string> fields_of(const std::string& line, char between) {
   std::istringstream in(line);
@@ -38,34 +28,13 @@ std::vector<std::string> fields_of(const std::string& line, char between) {
   return fields;
 }
 
-struct Answer {
-  std::string text{}, why{};
-  std::vector<u8> origins{};
-};
-
-class BuiltIn {
- public:
-  explicit BuiltIn(const std::string& name)
-      : program_(std::make_unique<std::byte[]>(kMemoryBytes)),
-        memory_(std::make_unique<std::byte[]>(kMemoryBytes)) {
-    const auto source = built_in_template(name);
-    REQUIRE(source.has_value());
-    auto parsed = ChatTemplate::parse(*source, {program_.get(), kMemoryBytes});
-    REQUIRE(parsed.has_value());
-    template_ = *parsed;
-  }
-  Answer render(RenderArgs args) const {
-    args.variables = kVariables;
-    const auto rendered = template_.render(args, {memory_.get(), kMemoryBytes});
-    if (!rendered) return {.why = rendered.error().hint};
-    return {.text = std::string(rendered->text),
-            .origins = {rendered->origins.begin(), rendered->origins.end()}};
-  }
-
- private:
-  std::unique_ptr<std::byte[]> program_, memory_;
-  ChatTemplate template_{};
-};
+Answer render_built_in(std::string_view name, RenderArgs args) {
+  const auto source = built_in_template(name);
+  REQUIRE(source.has_value());
+  static std::vector<std::byte> memory(kMemoryBytes);
+  args.variables = kVariables;
+  return render(*source, args, memory);
+}
 
 std::string hash_of(const std::string& text) {
   Sha256 hash;
@@ -81,14 +50,14 @@ TEST_CASE("the texts of the golden conversations") {
   REQUIRE(names.size() == built_in_templates().size() + 1);
   for (u64 column = 1; column < names.size(); ++column) {
     CAPTURE(names[column]);
-    const BuiltIn built_in(names[column]);
     for (u64 i = 0; i < conversations.size(); ++i) {
       const std::vector<std::string> fields = fields_of(conversations[i], '\t');
       CAPTURE(fields[0]);
-      const Answer answer = built_in.render({.messages = fields[1],
-                                             .tools = fields[2],
-                                             .arguments = fields[3],
-                                             .add_generation_prompt = fields[4] == "prompt"});
+      const Answer answer =
+          render_built_in(names[column], {.messages = fields[1],
+                                          .tools = fields[2],
+                                          .arguments = fields[3],
+                                          .add_generation_prompt = fields[4] == "prompt"});
       CAPTURE(answer.text);
       CAPTURE(answer.why);
       const std::string hash = answer.why.empty() ? hash_of(answer.text) : "refused";
@@ -100,16 +69,17 @@ TEST_CASE("the texts of the golden conversations") {
 TEST_CASE("one turn more only adds to the text") {
   for (const BuiltInTemplate& known : built_in_templates()) {
     CAPTURE(known.name);
-    const BuiltIn built_in{std::string(known.name)};
     std::string messages = R"([{"role":"system","content":"Be kind."})";
     std::string before;
     for (u32 turn = 0; turn < 20; ++turn) {
       messages += R"(,{"role":"user","content":"Question )" + std::to_string(turn) + R"("})";
-      const Answer asked = built_in.render({.messages = messages + "]"});
+      const Answer asked = render_built_in(known.name, {.messages = messages + "]"});
       CHECK(asked.why.empty());
       CHECK(asked.text.starts_with(before));
       messages += R"(,{"role":"assistant","content":"Answer )" + std::to_string(turn) + R"("})";
-      before = built_in.render({.messages = messages + "]", .add_generation_prompt = false}).text;
+      before =
+          render_built_in(known.name, {.messages = messages + "]", .add_generation_prompt = false})
+              .text;
       CHECK(before.starts_with(asked.text));
     }
   }
@@ -121,7 +91,7 @@ TEST_CASE("a content's bytes are its message's, and no others are") {
                                R"("},{"role":"assistant","content":")" + contents[1] + R"("}])";
   for (const BuiltInTemplate& known : built_in_templates()) {
     CAPTURE(known.name);
-    const Answer answer = BuiltIn{std::string(known.name)}.render({.messages = messages});
+    const Answer answer = render_built_in(known.name, {.messages = messages});
     REQUIRE(answer.origins.size() == answer.text.size());
     std::string of_message[2];
     for (u64 i = 0; i < answer.text.size(); ++i) {
@@ -137,4 +107,4 @@ TEST_CASE("a content's bytes are its message's, and no others are") {
 }
 
 }  // namespace
-}  // namespace tarn::chat
+}  // namespace tarn::chat::test

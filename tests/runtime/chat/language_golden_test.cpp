@@ -3,27 +3,17 @@
 //         them anew. Those that Tarn refuses and Jinja2 does not are counted.
 #include <doctest/doctest.h>
 
-#include <fstream>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "runtime/chat/chat_template.h"
-#include "tests/support/folders.h"
+#include "tests/runtime/chat/golden_lines.h"
+#include "tests/runtime/chat/template_run.h"
 
-namespace tarn::chat {
+namespace tarn::chat::test {
 namespace {
 
 constexpr u64 kMemoryBytes = 4 * kMiB;
 constexpr u32 kUnknownMax = 39;  // may only fall
-
-std::vector<std::string> lines_of(const std::string& name) {
-  std::ifstream in(test::source_folder() + "/tests/golden/chat/" + name);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  REQUIRE_FALSE(lines.empty());
-  return lines;
-}
 
 // peer.py's unescaped().
 std::string unescaped(std::string_view text) {
@@ -42,26 +32,23 @@ TEST_CASE("small templates that go through the language") {
   const std::vector<std::string> answers = lines_of("language_answers.txt");
   REQUIRE(answers.size() == sources.size() + 2);
   const RenderArgs args{.messages = answers[0], .arguments = answers[1]};
-  const auto program = std::make_unique<std::byte[]>(kMemoryBytes);
-  const auto memory = std::make_unique<std::byte[]>(kMemoryBytes);
+  std::vector<std::byte> memory(kMemoryBytes);
   u32 n_unknown = 0;
   for (u64 i = 0; i < sources.size(); ++i) {
     CAPTURE(sources[i]);
     const bool is_text = sources[i].starts_with('>');
     const std::string source = is_text ? unescaped(sources[i].substr(1)) : sources[i];
     const std::string& answer = answers[i + 2];
-    const auto parsed = ChatTemplate::parse(source, {program.get(), kMemoryBytes});
-    const auto rendered = parsed ? parsed->render(args, {memory.get(), kMemoryBytes})
-                                 : Result<Rendered>(tl::unexpected(parsed.error()));
-    if (!rendered) {
+    const Answer rendered = render(source, args, memory);
+    if (!rendered.why.empty()) {
       n_unknown += answer != "refused";
       continue;
     }
     CHECK(answer != "refused");
-    CHECK("=" + std::string(rendered->text) + "=" == unescaped(answer));
+    CHECK("=" + rendered.text + "=" == unescaped(answer));
   }
   CHECK(n_unknown <= kUnknownMax);
 }
 
 }  // namespace
-}  // namespace tarn::chat
+}  // namespace tarn::chat::test

@@ -1,6 +1,6 @@
-// Goal    feeding a whole conversation computes what is new of it and nothing else, gives the
-//         tokens of a session that read it at once, leaves a session alone where it is refused, and
-//         the log says once which message changed. A cancel from before does not touch it.
+// Goal    feeding a whole conversation computes what is new of it and nothing else. The tokens are
+//         those of a session that read it at once. A refused feed leaves the session alone. The log
+//         says once which message changed. A cancel from before does not touch it.
 // Method  conversations of one id a byte, made by hand, so that no template is needed; counted rows
 //         of prefill; a pool that other sessions and forks hold.
 #include <doctest/doctest.h>

@@ -1,8 +1,8 @@
-// golden_chat: renders the conversations of standard input, one a line as in conversations.txt with
-// the template behind it, and writes for each `STATUS BYTES` and a line break, then the text or the
-// error's sentence. A backslash stands before \, n, t and r of a template. With a GGUF file as its
-// argument: ids in the text's place, and the file's special tokens as variables. For
-// compare_peer.py and compare_ids.py, to which a process for each text would take minutes.
+// golden_chat: renders the conversations of standard input, one a line. A line is as in
+// conversations.txt, with the template behind it. Writes `STATUS BYTES` and a line break for each,
+// then the text or the error's sentence. A backslash stands before \, n, t and r of a template.
+// With a GGUF file as its argument: ids in the text's place, and the file's special tokens as
+// variables. For compare_peer.py and compare_ids.py, which a process for each text would slow.
 #include <array>
 #include <cstdio>
 #include <ctime>
