@@ -79,7 +79,7 @@ int32_t tarn_session_restore(tarn_engine* engine, const tarn_session_options* op
   std::string_view tenant;
   if (const char* why_not = tenant_of(options, &tenant)) return refuse(why_not);
   const Result<void> done = call.run([&](Engine& own) -> Result<void> {
-    TARN_TRY(const auto restored, own.restore(name, tenant));
+    TARN_TRY(const auto restored, own.restore(name, {.tenant = tenant}));
     out.cut_off = restored.is_cut_off ? 1 : 0;
     out.n_tokens = restored.n_tokens;
     out.n_computed = restored.n_computed;

@@ -49,7 +49,7 @@ int32_t tarn_session_create(tarn_engine* engine, const tarn_session_options* opt
   std::string_view tenant;
   if (const char* why_not = tenant_of(options, &tenant)) return refuse(why_not);
   return report(call.run([&](Engine& own) -> Result<void> {
-    TARN_TRY(const auto idx, own.create_session(tenant));
+    TARN_TRY(const auto idx, own.create_session({.tenant = tenant}));
     *session_out = call.begin_session(idx);
     return {};
   }));

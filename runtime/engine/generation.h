@@ -18,7 +18,8 @@ struct GenerateParams {
   SamplerParams sampler{};
   u32 max_tokens = 0;  // 0: until the model ends or the KV is full
   bool ignore_end = false;
-  u64 first_draw = 0;  // draws that a generation made which this one goes on from
+  u64 deadline_ns = 0;  // of the engine's clock; the answer ends then, begun or not. 0: none
+  u64 first_draw = 0;   // draws that a generation made which this one goes on from
   std::span<const std::string_view> stops{};  // copied
 };
 

@@ -18,6 +18,7 @@
 #include "runtime/engine/generation.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/reuse/saved_as.h"
+#include "runtime/step/batch.h"
 
 namespace tarn::engine {
 
@@ -104,6 +105,7 @@ struct Session {
   LastError last_error{};
   Generation generation{};
   std::atomic<bool> cancel{false};
+  step::Priority priority = step::Priority::interactive;
 
   u32 turn_begin = 0;      // where the last input begins
   store::Key root{};       // of its pages' keys: only sessions of one tenant share them

@@ -64,7 +64,7 @@ Result<void> check_ids(const model::ModelSpec& spec, std::span<const u32> ids) {
   return {};
 }
 
-Result<SessionIdx> Sessions::create_session(std::string_view tenant) {
+Result<SessionIdx> Sessions::create_session(const SessionArgs& args) {
   for (SessionIdx idx = 0; idx < sessions_.size(); ++idx) {
     Session& s = sessions_[idx];
     if (s.state != SessionState::free) continue;
@@ -80,7 +80,8 @@ Result<SessionIdx> Sessions::create_session(std::string_view tenant) {
     s.cancel.store(false);
     s.on_logits = nullptr;
     archive_.forget(s.saved);
-    s.saved.tenant = store::tenant_key(kv_.prefixes().index().secret(), tenant);
+    s.saved.tenant = store::tenant_key(kv_.prefixes().index().secret(), args.tenant);
+    s.priority = args.priority;
     s.n_taken = 0;
     s.chat = {};
     s.root = reuse::identity_key(kv_.prefixes().index().secret(),

@@ -34,9 +34,14 @@ Unexpected no_slots_left(const kv::GroupPool& pool, u64 n_tokens);
 // The base of Engine, which opens and places the parts below, and steps.
 class Sessions {
  public:
-  // Of a tenant (text of any length; empty: the default one). Sessions of one tenant reuse each
-  // other's KV, and nobody else's; names of saved sessions are its own too.
-  Result<SessionIdx> create_session(std::string_view tenant = {});
+  struct SessionArgs {
+    // Text of any length; empty: the default one. Sessions of one tenant reuse each other's KV, and
+    // nobody else's; names of saved sessions are its own too.
+    std::string_view tenant{};
+    step::Priority priority = step::Priority::interactive;
+  };
+  Result<SessionIdx> create_session(const SessionArgs& args);
+  Result<SessionIdx> create_session() { return create_session({}); }
   void destroy_session(SessionIdx idx);
   Result<void> feed(SessionIdx idx, std::span<const u32> ids);
   Result<void> generate(SessionIdx idx, const GenerateParams& params);
@@ -56,7 +61,8 @@ class Sessions {
     u64 n_drawn = 0;          // then: tokens of that generation
     u64 took_ns = 0;
   };
-  Result<Restored> restore(std::string_view name, std::string_view tenant = {});
+  Result<Restored> restore(std::string_view name, const SessionArgs& args);
+  Result<Restored> restore(std::string_view name) { return restore(name, {}); }
   // For exports, imports and what is to be erased. The engine does nothing else before they end.
   reuse::Archive& archive() { return archive_; }
 

@@ -69,10 +69,10 @@ void Sessions::checkpoint() {
   if (due != nullptr) archive_.checkpoint(view_of(*due));
 }
 
-Result<Sessions::Restored> Sessions::restore(std::string_view name, std::string_view tenant) {
+Result<Sessions::Restored> Sessions::restore(std::string_view name, const SessionArgs& args) {
   const u64 start_ns = clock_->now_ns();
-  TARN_TRY(const reuse::Archive::Found found, archive_.find(tenant, name));
-  TARN_TRY(const SessionIdx idx, create_session(tenant));
+  TARN_TRY(const reuse::Archive::Found found, archive_.find(args.tenant, name));
+  TARN_TRY(const SessionIdx idx, create_session(args));
   Session& s = sessions_[idx];
   if (const Result<void> restored = restore_from(s, found); !restored) {
     destroy_session(idx);

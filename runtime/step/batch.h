@@ -28,6 +28,9 @@ enum class RunKind : u8 {
 // the run is not whole, and nothing that the step computes of it is used.
 enum class RunState : u8 { runs, dropped, failed };
 
+// Background work takes what interactive work leaves.
+enum class Priority : u8 { interactive, background };
+
 // A session that has rows for a step.
 struct Ready {
   u32 session = 0;

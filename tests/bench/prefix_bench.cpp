@@ -68,7 +68,7 @@ struct Asked {
   kv::Reused reused;
 };
 Asked ask(Engine& engine, const std::vector<u32>& ids, SessionIdx* out, const char* tenant = "") {
-  const SessionIdx session = tools::value_of(engine.create_session(tenant));
+  const SessionIdx session = tools::value_of(engine.create_session({.tenant = tenant}));
   const f64 start_s = now_s();
   tools::value_of(engine.feed(session, ids));
   tools::value_of(engine.generate(

@@ -202,7 +202,7 @@ class Life {
   // Of one of two tenants, but where names are kept.
   void create() {
     const u32 tenant = kind_.keeps ? 0 : static_cast<u32>(random_.below(2));
-    const Result<SessionIdx> session = engine().create_session(kTenants[tenant]);
+    const Result<SessionIdx> session = engine().create_session({.tenant = kTenants[tenant]});
     if (!session) return;
     requests_[*session].reset();
     tenants_[*session] = tenant;

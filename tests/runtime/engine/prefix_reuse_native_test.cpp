@@ -229,7 +229,9 @@ TEST_CASE("tenants share nothing; without the key nobody does") {
   const SmallModel model("llama", "q8_0");
   const std::vector<u32> prompt = random_ids(1, 100);
   SavedLife life(model, {});
-  const auto of = [&](const char* tenant) { return *life.engine().create_session(tenant); };
+  const auto of = [&](const char* tenant) {
+    return *life.engine().create_session({.tenant = tenant});
+  };
   CHECK(answer(life, of("a"), prompt).reused.n_tokens() == 0);
   CHECK(answer(life, of("b"), prompt).reused.n_tokens() == 0);
   const SessionIdx again = of("a");
