@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "runtime/api/border.h"
+#include "runtime/api/tarn_store.h"
 
 using namespace tarn;
 using namespace tarn::api;

@@ -1,5 +1,6 @@
 // The C border of what can be done with the sessions of a store.
 #include "runtime/api/border.h"
+#include "runtime/api/tarn_store.h"
 
 using namespace tarn;
 using namespace tarn::api;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/api/tarn_store.h"
 #include "runtime/config/config.h"
 #include "tools/support/json.h"
 #include "tools/tarn/generation.h"

@@ -1,7 +1,6 @@
-// Every function of tarn.h and tarn_chat.h that takes an engine or a session, called with arguments
-// that it would accept, and whether it answered as a refused call must: TARN_INVALID_REQUEST, a
-// sentence, and
-// out-parameters of zeros. No doctest here: a forked child runs this too.
+// Every function of the headers that takes an engine or a session, called with arguments that it
+// would accept, and whether it answered as a refused call must: TARN_INVALID_REQUEST, a sentence,
+// and out-parameters of zeros. No doctest here: a forked child runs this too.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <string>
 
 #include "runtime/api/tarn_chat.h"
+#include "runtime/api/tarn_store.h"
 
 namespace tarn::test {
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/api/instance.h"
+#include "runtime/api/tarn_store.h"
 #include "tests/runtime/api/host.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/slow_build.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/api/instance.h"
+#include "runtime/api/tarn_store.h"
 #include "tests/runtime/api/host.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/temp_dir.h"
