@@ -1,6 +1,7 @@
 // The border of every function of the C API: converts structs of any version in and out, and
 // Results to a status and a sentence. A function that takes a handle first makes a Call, and asks
-// it whether the call is allowed; tarn_close waits while such an object exists.
+// it whether the call is allowed; tarn_close waits while such an object exists. The blocking and
+// the submitted form of a call are one function that is told the Way.
 #pragma once
 
 #include <algorithm>
@@ -45,12 +46,21 @@ const char* copy_in(const T* from, T* to) {
   return nullptr;
 }
 
-// The tenant of the options, which may be NULL; or why not.
-inline const char* tenant_of(const tarn_session_options* options, std::string_view* tenant) {
+// What a session is created with, of options that may be NULL; or why not.
+struct NewSession {
+  engine::Engine::SessionArgs args{};
+  void* user = nullptr;
+};
+inline const char* read_options(const tarn_session_options* options, NewSession* session) {
   tarn_session_options own{};
   const char* why_not = options == nullptr ? nullptr : copy_in(options, &own);
-  *tenant = own.tenant == nullptr ? std::string_view() : std::string_view(own.tenant);
-  return why_not;
+  if (why_not != nullptr) return why_not;
+  if (own.tenant != nullptr) session->args.tenant = own.tenant;
+  if (own.priority != TARN_INTERACTIVE && own.priority != TARN_BACKGROUND)
+    return "priority must be TARN_INTERACTIVE or TARN_BACKGROUND";
+  session->args.priority = static_cast<step::Priority>(own.priority);
+  session->user = own.user;
+  return nullptr;
 }
 
 template <class T>
@@ -61,6 +71,32 @@ bool copy_out(const T& from, T* to) {
   to->struct_size = struct_size;
   return true;
 }
+
+// The caller's rows of a list, which may be another version's: the first one says of what size.
+template <class T>
+class Rows {
+ public:
+  Rows(T* rows, uint64_t n_max)
+      : at_(reinterpret_cast<char*>(rows)),
+        row_bytes_(rows != nullptr && n_max > 0 ? rows->struct_size : 0),
+        n_max_(n_max) {}
+  bool is_valid() const {
+    return n_max_ == 0 ||
+           (at_ != nullptr && row_bytes_ >= sizeof(uint32_t) && row_bytes_ <= kStructBytesMax);
+  }
+  void add(T row) {
+    if (n_++ >= n_max_) return;
+    row.struct_size = row_bytes_;
+    std::memcpy(at_, &row, std::min<size_t>(row_bytes_, sizeof row));
+    at_ += row_bytes_;
+  }
+  uint64_t n() const { return n_; }  // also beyond n_max
+
+ private:
+  char* at_;
+  uint32_t row_bytes_;
+  uint64_t n_max_, n_ = 0;
+};
 
 template <size_t n>
 void copy_text(char (&to)[n], const char* from) {
@@ -89,29 +125,31 @@ inline constexpr const char* kForked =
     "the engine belongs to the process that opened it, and this one is a child of fork(2): open "
     "an engine here with tarn_open";
 
+// How a call is answered: its caller waits for it, or takes a reply later.
+struct Way {
+  bool is_submitted = false;
+  void* request = nullptr;  // comes back with the reply
+};
+inline constexpr Way kWaits{};
+
+// What serve() is given is copied into the call: it captures values, and pointers of the host's
+// that stay valid until the call is answered.
 class Call {
  public:
   explicit operator bool() const { return why_not_ == nullptr; }
   const char* why_not() const { return why_not_; }
   engine::Engine& engine() const { return instance_->engine; }
-  // Returns the handle of a new session, initialised for its first call.
-  tarn_session* begin_session(engine::SessionIdx idx) const {
-    Instance::SessionHandle& handle = instance_->sessions[idx];
-    handle.reading.store(false);
-    return reinterpret_cast<tarn_session*>(&handle);
-  }
-  // Runs fn(encoder) on the caller's thread, when no other caller works on a text.
-  template <class Fn>
-  Result<void> run_text(Fn&& fn) const {
-    engine::EngineThread::TextTurn turn(instance_->thread);
-    TARN_CHECK(turn.begun());
-    return turn.run([&]() -> Result<void> { return fn(instance_->engine.text()); });
+  service::Service& service() const { return instance_->service; }
+  Instance& instance() const { return *instance_; }
+  int32_t serve(const Way& way, const service::Request& request) const {
+    return report(way.is_submitted ? service().submit(request, way.request)
+                                   : service().call(request));
   }
 
  protected:
   Call(Instance* instance, const char* no_handle) : instance_(instance), why_not_(no_handle) {
     if (instance_ == nullptr) return;
-    visit_.emplace(instance_->thread);
+    visit_.emplace(instance_->service);
     why_not_ = visit_->is_admitted() ? nullptr : kForked;
   }
 
@@ -119,20 +157,28 @@ class Call {
 
  private:
   const char* why_not_;
-  std::optional<engine::EngineThread::Visit> visit_{};
+  std::optional<service::Service::Visit> visit_{};
 };
 
 class EngineCall : public Call {
  public:
   explicit EngineCall(tarn_engine* engine)
       : Call(reinterpret_cast<Instance*>(engine), "engine is NULL: open one with tarn_open") {}
-  // Runs fn(engine) on the engine's thread; a value of its Result is dropped.
+  // fn(engine), on the engine's thread; a value of its Result is dropped. `user` is that of the
+  // session that begins, if one does.
   template <class Fn>
-  Result<void> run(Fn&& fn) const {
-    return instance_->thread.call([&]() -> Result<void> {
-      TARN_CHECK(fn(instance_->engine));
-      return {};
-    });
+  int32_t serve(const Way& way, const Fn& fn, void* user = nullptr) const {
+    return Call::serve(way, {.on_engine = [fn](engine::Engine& engine,
+                                               const service::Ids&) mutable -> Result<void> {
+                               TARN_CHECK(fn(engine));
+                               return {};
+                             },
+                             .user = user});
+  }
+  // fn(desk), on the text thread.
+  template <class Fn>
+  int32_t serve_text(const Way& way, const Fn& fn) const {
+    return Call::serve(way, {.on_text = fn});
   }
 };
 
@@ -143,24 +189,30 @@ class SessionCall : public Call {
  public:
   explicit SessionCall(tarn_session* session) : SessionCall(reinterpret_cast<Handle*>(session)) {}
   engine::SessionIdx idx() const { return handle_->idx; }
-  engine::EngineThread& thread() const { return instance_->thread; }
-  // Whether a generation was begun and its DONE is not read yet.
-  std::atomic<bool>& reading() const { return handle_->reading; }
-  // Runs fn(engine, idx) on the engine's thread; a value of its Result is dropped.
+  // fn(engine, idx), on the engine's thread; a value of its Result is dropped.
   template <class Fn>
-  Result<void> run(Fn&& fn) const {
-    return thread().call([&]() -> Result<void> {
-      engine::Engine& engine = instance_->engine;
-      if (engine.session_state(idx()).state == engine::SessionState::free) return destroyed();
-      TARN_CHECK(fn(engine, idx()));
-      return {};
-    });
+  int32_t serve(const Way& way, const Fn& fn) const {
+    return Call::serve(
+        way, {.on_engine = [fn, idx = idx()](engine::Engine& engine,
+                                             const service::Ids&) mutable -> Result<void> {
+                TARN_CHECK(fn(engine, idx));
+                return {};
+              },
+              .session = idx()});
   }
-  // The state after the last step or call.
-  Result<engine::EngineThread::Progress> progress() const {
-    const auto progress = thread().progress(idx());
-    if (progress && progress->state == engine::SessionState::free) return destroyed();
-    return progress;
+  // read(desk), on the text thread, then fn(engine, idx, ids) with the ids that it left.
+  template <class Read, class Fn>
+  int32_t serve_text(const Way& way, const Read& read, const Fn& fn) const {
+    return Call::serve(
+        way,
+        {.on_text = read,
+         .on_engine = [fn, idx = idx()](engine::Engine& engine,
+                                        const service::Ids& ids) { return fn(engine, idx, ids); },
+         .session = idx()});
+  }
+  int32_t serve_wait(const Way& way, int32_t timeout_ms) const {
+    return Call::serve(
+        way, {.session = idx(), .waits = true, .deadline_ns = service::deadline_ns_of(timeout_ms)});
   }
 
  private:
@@ -168,27 +220,23 @@ class SessionCall : public Call {
       : Call(handle != nullptr ? handle->instance : nullptr,
              "session is NULL: create one with tarn_session_create"),
         handle_(handle) {}
-  static Unexpected destroyed() {
-    return fail({.status = Status::invalid_request,
-                 .hint = "the session was destroyed: create another one"});
-  }
 
   Handle* handle_;
 };
 
-// Run fn on the engine's thread, unless the call is not allowed or its arguments are not: `why_not`
-// is then the reason, else nullptr.
+// Serve fn, unless the call is not allowed or its arguments are not: `why_not` is then the reason,
+// else nullptr.
 template <class Fn>
-int32_t on_engine(tarn_engine* engine, const char* why_not, Fn&& fn) {
+int32_t on_engine(const Way& way, tarn_engine* engine, const char* why_not, const Fn& fn) {
   const EngineCall call(engine);
   if (!call) return refuse(call.why_not());
-  return why_not != nullptr ? refuse(why_not) : report(call.run(fn));
+  return why_not != nullptr ? refuse(why_not) : call.serve(way, fn);
 }
 template <class Fn>
-int32_t on_session(tarn_session* session, const char* why_not, Fn&& fn) {
+int32_t on_session(const Way& way, tarn_session* session, const char* why_not, const Fn& fn) {
   const SessionCall call(session);
   if (!call) return refuse(call.why_not());
-  return why_not != nullptr ? refuse(why_not) : report(call.run(fn));
+  return why_not != nullptr ? refuse(why_not) : call.serve(way, fn);
 }
 
 }  // namespace tarn::api

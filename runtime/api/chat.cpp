@@ -4,11 +4,14 @@
 
 #include "runtime/api/border.h"
 #include "runtime/api/tarn_chat.h"
+#include "runtime/service/text_desk.h"
 
 using namespace tarn;
 using namespace tarn::api;
 using engine::Engine;
 using engine::SessionIdx;
+using service::Ids;
+using service::TextDesk;
 
 namespace {
 
@@ -16,17 +19,93 @@ std::string_view view_of(const char* text) {
   return text == nullptr ? std::string_view() : std::string_view(text);
 }
 
+// A conversation as a call holds it.
+struct Chat {
+  std::string_view messages, tools, arguments;
+  bool add_generation_prompt = true;
+  chat::RenderArgs args() const {
+    return {.messages = messages,
+            .tools = tools,
+            .arguments = arguments,
+            .add_generation_prompt = add_generation_prompt};
+  }
+};
+
 // The reason why the arguments of a call are refused, or nullptr.
 const char* read_args(const char* messages_json, uint64_t n_bytes, const tarn_chat_options* options,
-                      chat::RenderArgs* args) {
+                      Chat* chat) {
   tarn_chat_options own{};
   if (const char* why_not = options == nullptr ? nullptr : copy_in(options, &own)) return why_not;
   if (messages_json == nullptr) return "messages_json is NULL: give a JSON array of messages";
-  args->messages = {messages_json, n_bytes};
-  args->tools = view_of(own.tools_json);
-  args->arguments = view_of(own.arguments_json);
-  args->add_generation_prompt = own.no_generation_prompt == 0;
+  *chat = {.messages = {messages_json, n_bytes},
+           .tools = view_of(own.tools_json),
+           .arguments = view_of(own.arguments_json),
+           .add_generation_prompt = own.no_generation_prompt == 0};
   return nullptr;
+}
+
+// Where a rendered conversation goes.
+struct Rendering {
+  char* text = nullptr;
+  uint64_t text_max = 0;
+  uint64_t* text_bytes = nullptr;
+  uint32_t* ids = nullptr;
+  uint64_t ids_max = 0;
+  uint64_t* n_ids = nullptr;
+
+  Result<void> write(std::string_view from, std::span<const u32> from_ids) const {
+    *text_bytes = from.size();
+    *n_ids = from_ids.size();
+    const bool fits =
+        (text_max == 0 || from.size() <= text_max) && (ids_max == 0 || from_ids.size() <= ids_max);
+    if (!fits) {
+      return fail({.status = Status::invalid_request,
+                   .hint =
+                       "text_max or ids_max is too small for this conversation: text_bytes_out and "
+                       "n_ids_out have the lengths"});
+    }
+    std::copy_n(from.begin(), std::min<u64>(from.size(), text_max), text);
+    std::copy_n(from_ids.begin(), std::min<u64>(from_ids.size(), ids_max), ids);
+    return {};
+  }
+};
+
+int32_t render(const Way& way, tarn_engine* engine, const char* messages_json, uint64_t n_bytes,
+               const tarn_chat_options* options, const Rendering& out) {
+  const EngineCall call(engine);
+  if (out.text_bytes != nullptr) *out.text_bytes = 0;
+  if (out.n_ids != nullptr) *out.n_ids = 0;
+  if (out.text_bytes == nullptr || out.n_ids == nullptr)
+    return refuse("text_bytes_out or n_ids_out is NULL");
+  if (!call) return refuse(call.why_not());
+  if (out.text == nullptr && out.text_max > 0)
+    return refuse("text_out is NULL and text_max is not 0");
+  if (out.ids == nullptr && out.ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
+  Chat chat;
+  if (const char* why_not = read_args(messages_json, n_bytes, options, &chat))
+    return refuse(why_not);
+  return call.serve_text(way, [chat, out](TextDesk& desk) -> Result<void> {
+    TARN_TRY(const chat::Rendered rendered, desk.render(chat.args()));
+    return out.write(rendered.text, desk.ids().ids);
+  });
+}
+
+int32_t feed_chat(const Way& way, tarn_session* session, const char* messages_json,
+                  uint64_t n_bytes, const tarn_chat_options* options) {
+  const SessionCall call(session);
+  if (!call) return refuse(call.why_not());
+  Chat chat;
+  if (const char* why_not = read_args(messages_json, n_bytes, options, &chat))
+    return refuse(why_not);
+  return call.serve_text(
+      way,
+      [chat](TextDesk& desk) -> Result<void> {
+        TARN_CHECK(desk.render(chat.args()));
+        return {};
+      },
+      [](Engine& engine, SessionIdx idx, const Ids& ids) {
+        return engine.feed_chat(idx, {.ids = ids.ids, .origins = ids.origins});
+      });
 }
 
 }  // namespace
@@ -37,49 +116,13 @@ int32_t tarn_chat_render(tarn_engine* engine, const char* messages_json, uint64_
                          const tarn_chat_options* options, char* text_out, uint64_t text_max,
                          uint64_t* text_bytes_out, uint32_t* ids_out, uint64_t ids_max,
                          uint64_t* n_ids_out) {
-  const EngineCall call(engine);
-  if (text_bytes_out != nullptr) *text_bytes_out = 0;
-  if (n_ids_out != nullptr) *n_ids_out = 0;
-  if (text_bytes_out == nullptr || n_ids_out == nullptr)
-    return refuse("text_bytes_out or n_ids_out is NULL");
-  if (!call) return refuse(call.why_not());
-  if (text_out == nullptr && text_max > 0) return refuse("text_out is NULL and text_max is not 0");
-  if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
-  chat::RenderArgs args;
-  if (const char* why_not = read_args(messages_json, n_bytes, options, &args))
-    return refuse(why_not);
-  bool fits = false;
-  const Result<void> done = call.run_text([&](text::Encoder&) -> Result<void> {
-    TARN_TRY(const auto conversation, call.engine().render_chat(args));
-    const std::string_view text = conversation.rendered.text;
-    *text_bytes_out = text.size();
-    *n_ids_out = conversation.ids.size();
-    fits = (text_max == 0 || text.size() <= text_max) &&
-           (ids_max == 0 || conversation.ids.size() <= ids_max);
-    if (!fits) return {};
-    std::copy_n(text.begin(), std::min<u64>(text.size(), text_max), text_out);
-    std::copy_n(conversation.ids.begin(), std::min<u64>(conversation.ids.size(), ids_max), ids_out);
-    return {};
-  });
-  if (!done) return report(done);
-  return fits ? TARN_OK
-              : refuse(
-                    "text_max or ids_max is too small for this conversation: text_bytes_out and "
-                    "n_ids_out have the lengths");
+  return render(kWaits, engine, messages_json, n_bytes, options,
+                {text_out, text_max, text_bytes_out, ids_out, ids_max, n_ids_out});
 }
 
 int32_t tarn_session_feed_chat(tarn_session* session, const char* messages_json, uint64_t n_bytes,
                                const tarn_chat_options* options) {
-  const SessionCall call(session);
-  if (!call) return refuse(call.why_not());
-  chat::RenderArgs args;
-  if (const char* why_not = read_args(messages_json, n_bytes, options, &args))
-    return refuse(why_not);
-  return report(call.run_text([&](text::Encoder&) -> Result<void> {
-    TARN_TRY(const auto conversation, call.engine().render_chat(args));
-    return call.run(
-        [&](Engine& engine, SessionIdx idx) { return engine.feed_chat(idx, conversation); });
-  }));
+  return feed_chat(kWaits, session, messages_json, n_bytes, options);
 }
 
 }  // extern "C"

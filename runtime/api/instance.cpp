@@ -73,7 +73,7 @@ Result<Instance*> Instance::start(const tarn_options& options, const Lent& lent,
   open->clock = &instance->clock_;
   open->device = lent.device;
   open->gpu_kernels = lent.gpu_kernels;
-  open->sink = instance->thread.prepare(&forward_fatal, hooks);
+  open->sink = instance->service.prepare(&forward_fatal, hooks);
   open->cpus = cpus_of(options);
   const auto log_least = static_cast<LogLevel>(std::clamp(options.log_level, 0, 3));
   if (options.log != nullptr) open->log = Log(&forward_log, hooks, log_least);
@@ -81,8 +81,8 @@ Result<Instance*> Instance::start(const tarn_options& options, const Lent& lent,
     open->on_progress = &forward_progress;
     open->progress_context = hooks;
   }
-  instance->thread.at_end(&close_engine, instance);
-  const Result<void> started = instance->thread.start(&instance->engine, open->cpus);
+  instance->service.at_end(&close_engine, instance);
+  const Result<void> started = instance->service.start(&instance->engine, open->cpus);
   if (!started) {
     close(instance);
     return fail(started.error());
@@ -99,7 +99,7 @@ Result<Instance*> Instance::open(const tarn_options& options, const Lent& lent) 
                          "options) to the most that the engine may take"});
   }
   TARN_TRY(Instance* const instance, start(options, lent, &open));
-  const Result<void> opened = instance->thread.call([&]() -> Result<void> {
+  const Result<void> opened = instance->service.call([&]() -> Result<void> {
     TARN_CHECK(instance->gpu_.open(&open));
     TARN_CHECK(instance->engine.open(open));
     if (!instance->engine.status().on_gpu) instance->gpu_.close();
@@ -120,7 +120,7 @@ void Instance::close_engine(void* instance) {
 }
 
 void Instance::close(Instance* instance) {
-  if (!instance->thread.stop() || instance->thread.dead()) return;
+  if (!instance->service.stop() || instance->service.is_dead()) return;
   const std::span<std::byte> memory = instance->memory_;
   SystemReserve system_reserve;
   Reserve* reserve = instance->reserve_ != nullptr ? instance->reserve_ : &system_reserve;
@@ -133,7 +133,7 @@ Result<PlanReport> Instance::plan(const tarn_options& options, const Lent& lent)
   TARN_TRY(open.config, read_config(options));
   TARN_TRY(Instance* const instance, start(options, lent, &open));
   PlanReport report;
-  const Result<void> planned = instance->thread.call([&]() -> Result<void> {
+  const Result<void> planned = instance->service.call([&]() -> Result<void> {
     TARN_TRY(report, engine::plan_model(open));
     return {};
   });

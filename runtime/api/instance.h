@@ -1,13 +1,12 @@
-// What a handle of the C API stands for: an engine, the thread that drives it, and the host's
+// What a handle of the C API stands for: an engine, the threads that serve it, and the host's
 // options, in one reservation.
 #pragma once
 
 #include <array>
-#include <atomic>
 
 #include "runtime/api/tarn.h"
 #include "runtime/engine/engine.h"
-#include "runtime/engine/engine_thread.h"
+#include "runtime/service/service.h"
 
 namespace tarn::api {
 
@@ -24,7 +23,6 @@ class Instance {
   struct SessionHandle {
     Instance* instance = nullptr;
     engine::SessionIdx idx = 0;
-    std::atomic<bool> reading{false};  // a generation was begun and its end was not read yet
   };
 
   // A new instance in a reservation of its own; close() gives everything back. A dead one is given
@@ -34,8 +32,19 @@ class Instance {
   // What open() would reserve.
   static Result<engine::PlanReport> plan(const tarn_options& options, const Lent& lent = {});
 
+  // The handle of a session that begins; kNoSession: NULL.
+  tarn_session* begin_session(engine::SessionIdx idx) {
+    service.begin_session(idx);
+    return handle_of(idx);
+  }
+  tarn_session* handle_of(engine::SessionIdx idx) {
+    return idx == service::kNoSession ? nullptr : reinterpret_cast<tarn_session*>(&sessions[idx]);
+  }
+
+  u64 now_ns() { return clock_.now_ns(); }  // as the engine sees it
+
   engine::Engine engine{};
-  engine::EngineThread thread{};
+  service::Service service{};
   std::array<SessionHandle, engine::kSessionsMax> sessions{};
 
  private:

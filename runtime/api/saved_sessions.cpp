@@ -53,44 +53,59 @@ int32_t read_all(tarn_session* session, const tarn_ingest_options& options) {
   }
 }
 
-}  // namespace
-
-extern "C" {
-
-int32_t tarn_session_keep(tarn_session* session, const char* name) {
-  return on_session(session, name == nullptr ? kNoName : nullptr,
-                    [&](Engine& engine, SessionIdx idx) { return engine.autosave(idx, name); });
+int32_t keep(const Way& way, tarn_session* session, const char* name) {
+  return on_session(way, session, name == nullptr ? kNoName : nullptr,
+                    [name](Engine& engine, SessionIdx idx) { return engine.autosave(idx, name); });
 }
 
-int32_t tarn_session_save(tarn_session* session, const char* name) {
-  return on_session(session, name == nullptr ? kNoName : nullptr,
-                    [&](Engine& engine, SessionIdx idx) { return engine.save(idx, name); });
+int32_t save(const Way& way, tarn_session* session, const char* name) {
+  return on_session(way, session, name == nullptr ? kNoName : nullptr,
+                    [name](Engine& engine, SessionIdx idx) { return engine.save(idx, name); });
 }
 
-int32_t tarn_session_restore(tarn_engine* engine, const tarn_session_options* options,
-                             const char* name, tarn_session** session_out,
-                             tarn_restored* restored_out) {
+int32_t restore(const Way& way, tarn_engine* engine, const tarn_session_options* options,
+                const char* name, tarn_session** session_out, tarn_restored* restored_out) {
   const EngineCall call(engine);
   if (session_out == nullptr) return refuse("session_out is NULL");
   *session_out = nullptr;
-  tarn_restored out{};
-  if (restored_out != nullptr && !copy_out(out, restored_out)) return refuse(kBadStruct);
+  if (restored_out != nullptr && !copy_out(tarn_restored{}, restored_out))
+    return refuse(kBadStruct);
   if (!call) return refuse(call.why_not());
   if (name == nullptr) return refuse(kNoName);
-  std::string_view tenant;
-  if (const char* why_not = tenant_of(options, &tenant)) return refuse(why_not);
-  const Result<void> done = call.run([&](Engine& own) -> Result<void> {
-    TARN_TRY(const auto restored, own.restore(name, {.tenant = tenant}));
+  NewSession begins;
+  if (const char* why_not = read_options(options, &begins)) return refuse(why_not);
+  const auto take_up = [name, session_out, restored_out, args = begins.args,
+                        &on = call.instance()](Engine& own) -> Result<void> {
+    TARN_TRY(const auto restored, own.restore(name, args));
+    tarn_restored out{};
     out.cut_off = restored.is_cut_off ? 1 : 0;
     out.n_tokens = restored.n_tokens;
     out.n_computed = restored.n_computed;
     out.turn_begin = restored.turn_begin;
     out.took_ns = restored.took_ns;
-    *session_out = call.begin_session(restored.idx);
+    if (restored_out != nullptr) copy_out(out, restored_out);
+    *session_out = on.begin_session(restored.idx);
     return {};
-  });
-  if (done && restored_out != nullptr) copy_out(out, restored_out);
-  return report(done);
+  };
+  return call.serve(way, take_up, begins.user);
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t tarn_session_keep(tarn_session* session, const char* name) {
+  return keep(kWaits, session, name);
+}
+
+int32_t tarn_session_save(tarn_session* session, const char* name) {
+  return save(kWaits, session, name);
+}
+
+int32_t tarn_session_restore(tarn_engine* engine, const tarn_session_options* options,
+                             const char* name, tarn_session** session_out,
+                             tarn_restored* restored_out) {
+  return restore(kWaits, engine, options, name, session_out, restored_out);
 }
 
 int32_t tarn_ingest(tarn_engine* engine, const tarn_ingest_options* options, const char* name,
@@ -106,7 +121,8 @@ int32_t tarn_ingest(tarn_engine* engine, const tarn_ingest_options* options, con
   if (ids == nullptr || n_ids == 0) return refuse("there are no ids: give the text's tokens");
   bool is_there = false;
   uint64_t n_before = 0;
-  const Result<void> looked = call.run([&](Engine& on) -> Result<void> {
+  Engine& on = call.engine();
+  const Result<void> looked = call.service().call([&]() -> Result<void> {
     n_before = bytes_written(on);
     TARN_TRY(is_there, is_ingested(on, own, name, {ids, n_ids}));
     return {};
@@ -129,7 +145,7 @@ int32_t tarn_ingest(tarn_engine* engine, const tarn_ingest_options* options, con
     out.n_reused = info.reused_from_memory + info.reused_from_disk;
   }
   if (status != TARN_OK) return status;
-  const Result<void> counted = call.run([&](const Engine& on) -> Result<void> {
+  const Result<void> counted = call.service().call([&]() -> Result<void> {
     out.bytes_written = bytes_written(on) - n_before;
     return {};
   });

@@ -13,15 +13,7 @@ constexpr const char* kNoPath = "path is NULL: name the file";
 constexpr const char* kBadRows =
     "rows_out[0].struct_size must be sizeof(tarn_stored), and is the size of each row";
 
-// The caller's rows, which may be another version's.
-struct Rows {
-  char* at = nullptr;
-  uint64_t row_bytes = 0, n_max = 0, n = 0;
-};
-
-void write_row(void* context, const reuse::KeptSession& session) {
-  auto& rows = *static_cast<Rows*>(context);
-  if (rows.n++ >= rows.n_max) return;
+void write_row(void* rows, const reuse::KeptSession& session) {
   const reuse::Manifest& manifest = session.manifest;
   tarn_stored row{};
   std::memcpy(row.name, manifest.name.data(), std::min(manifest.name.size(), sizeof row.name - 1));
@@ -30,42 +22,36 @@ void write_row(void* context, const reuse::KeptSession& session) {
                                   manifest.n_slots);
   row.bytes = session.record_bytes;
   row.saved_at_s = manifest.saved_at_s;
-  row.struct_size = static_cast<uint32_t>(rows.row_bytes);
-  std::memcpy(rows.at, &row, std::min<uint64_t>(rows.row_bytes, sizeof row));
-  rows.at += rows.row_bytes;
+  static_cast<Rows<tarn_stored>*>(rows)->add(row);
 }
 
-}  // namespace
-
-extern "C" {
-
-int32_t tarn_store_list(tarn_engine* engine, tarn_stored* rows_out, uint64_t rows_max,
-                        uint64_t* n_out) {
+int32_t list(const Way& way, tarn_engine* engine, tarn_stored* rows_out, uint64_t rows_max,
+             uint64_t* n_out) {
   if (n_out != nullptr) *n_out = 0;
-  const bool has_rows = rows_out != nullptr && rows_out->struct_size >= sizeof(uint32_t) &&
-                        rows_out->struct_size <= kStructBytesMax;
-  const char* why_not = rows_max > 0 && !has_rows ? kBadRows : nullptr;
+  const Rows<tarn_stored> rows(rows_out, rows_max);
+  const char* why_not = rows.is_valid() ? nullptr : kBadRows;
   if (n_out == nullptr) why_not = "n_out is NULL";
-  return on_engine(engine, why_not, [&](Engine& own) -> Result<void> {
-    Rows rows{reinterpret_cast<char*>(rows_out), has_rows ? rows_out->struct_size : 0u, rows_max};
+  return on_engine(way, engine, why_not, [rows, n_out](Engine& own) -> Result<void> {
     TARN_TRY(reuse::SessionCopy* const copy, own.archive().files());
-    copy->list(write_row, &rows);
-    *n_out = rows.n;
+    Rows<tarn_stored> out = rows;
+    copy->list(write_row, &out);
+    *n_out = out.n();
     return {};
   });
 }
 
-int32_t tarn_store_remove(tarn_engine* engine, const char* name) {
-  return on_engine(engine, name == nullptr ? kNoName : nullptr,
-                   [&](Engine& own) { return own.archive().erase(name); });
+int32_t remove(const Way& way, tarn_engine* engine, const char* name) {
+  return on_engine(way, engine, name == nullptr ? kNoName : nullptr,
+                   [name](Engine& own) { return own.archive().erase(name); });
 }
 
-int32_t tarn_store_check(tarn_engine* engine, int32_t removes, tarn_store_checked* checked_out) {
-  tarn_store_checked out{};
-  if (!copy_out(out, checked_out)) return refuse(kBadStruct);
-  return on_engine(engine, nullptr, [&](Engine& own) -> Result<void> {
+int32_t check(const Way& way, tarn_engine* engine, int32_t removes,
+              tarn_store_checked* checked_out) {
+  if (!copy_out(tarn_store_checked{}, checked_out)) return refuse(kBadStruct);
+  return on_engine(way, engine, nullptr, [removes, checked_out](Engine& own) -> Result<void> {
     TARN_TRY(reuse::SessionCopy* const copy, own.archive().files());
     TARN_TRY(const reuse::CheckDone done, copy->check({.removes = removes != 0}));
+    tarn_store_checked out{};
     out.n_records = done.n_records;
     out.n_bytes = done.n_bytes;
     out.n_damaged = done.n_damaged;
@@ -75,41 +61,71 @@ int32_t tarn_store_check(tarn_engine* engine, int32_t removes, tarn_store_checke
   });
 }
 
-int32_t tarn_store_pack(tarn_engine* engine, const char* const* names, uint32_t n_names,
-                        const char* path) {
+int32_t pack(const Way& way, tarn_engine* engine, const char* const* names, uint32_t n_names,
+             const char* path) {
   const char* why_not = path == nullptr ? kNoPath : nullptr;
   if (names == nullptr && n_names > 0) why_not = kNoName;
   for (uint32_t i = 0; why_not == nullptr && i < n_names; ++i) {
     if (names[i] == nullptr) why_not = kNoName;
   }
-  return on_engine(engine, why_not, [&](Engine& own) -> Result<reuse::ExportDone> {
-    TARN_TRY(reuse::SessionCopy* const copy, own.archive().files());
-    return copy->pack({names, n_names}, path);
-  });
+  return on_engine(way, engine, why_not,
+                   [names, n_names, path](Engine& own) -> Result<reuse::ExportDone> {
+                     TARN_TRY(reuse::SessionCopy* const copy, own.archive().files());
+                     return copy->pack({names, n_names}, path);
+                   });
+}
+
+int32_t unpack(const Way& way, tarn_engine* engine, const char* path, const char* name,
+               tarn_unpacked* unpacked_out) {
+  if (unpacked_out != nullptr && !copy_out(tarn_unpacked{}, unpacked_out))
+    return refuse(kBadStruct);
+  return on_engine(way, engine, path == nullptr ? kNoPath : nullptr,
+                   [path, name, unpacked_out](Engine& own) -> Result<void> {
+                     TARN_TRY(const reuse::ImportDone done,
+                              own.archive().import_from(path, name != nullptr ? name : ""));
+                     tarn_unpacked out{};
+                     out.n_sessions = done.n_sessions;
+                     out.n_there = done.n_there;
+                     out.n_tokens = done.n_tokens;
+                     out.n_kept = done.n_slots;
+                     if (unpacked_out != nullptr) copy_out(out, unpacked_out);
+                     return {};
+                   });
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t tarn_store_list(tarn_engine* engine, tarn_stored* rows_out, uint64_t rows_max,
+                        uint64_t* n_out) {
+  return list(kWaits, engine, rows_out, rows_max, n_out);
+}
+
+int32_t tarn_store_remove(tarn_engine* engine, const char* name) {
+  return remove(kWaits, engine, name);
+}
+
+int32_t tarn_store_check(tarn_engine* engine, int32_t removes, tarn_store_checked* checked_out) {
+  return check(kWaits, engine, removes, checked_out);
+}
+
+int32_t tarn_store_pack(tarn_engine* engine, const char* const* names, uint32_t n_names,
+                        const char* path) {
+  return pack(kWaits, engine, names, n_names, path);
 }
 
 int32_t tarn_store_unpack(tarn_engine* engine, const char* path, const char* name,
                           tarn_unpacked* unpacked_out) {
-  tarn_unpacked out{};
-  if (unpacked_out != nullptr && !copy_out(out, unpacked_out)) return refuse(kBadStruct);
-  return on_engine(engine, path == nullptr ? kNoPath : nullptr, [&](Engine& own) -> Result<void> {
-    TARN_TRY(const reuse::ImportDone done,
-             own.archive().import_from(path, name != nullptr ? name : ""));
-    out.n_sessions = done.n_sessions;
-    out.n_there = done.n_there;
-    out.n_tokens = done.n_tokens;
-    out.n_kept = done.n_slots;
-    if (unpacked_out != nullptr) copy_out(out, unpacked_out);
-    return {};
-  });
+  return unpack(kWaits, engine, path, name, unpacked_out);
 }
 
 int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* path) {
-  return on_engine(engine,
+  return on_engine(kWaits, engine,
                    name == nullptr   ? kNoName
                    : path == nullptr ? kNoPath
                                      : nullptr,
-                   [&](Engine& own) -> Result<reuse::ExportDone> {
+                   [name, path](Engine& own) -> Result<reuse::ExportDone> {
                      TARN_TRY(reuse::SessionCopy* const copy, own.archive().files());
                      return copy->write(name, path);
                    });

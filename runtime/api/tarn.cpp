@@ -1,15 +1,15 @@
-// The C border: every function checks its arguments, passes the work to the engine's thread and
+// The C border: every function checks its arguments, passes the work to the engine's threads and
 // converts a Result to a status and a sentence. Nothing here may throw: the core is built without
 // exceptions.
 #include "runtime/api/tarn.h"
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <string_view>
 
 #include "runtime/api/border.h"
+#include "runtime/service/text_desk.h"
 
 namespace tarn::api {
 namespace {
@@ -53,6 +53,77 @@ void describe_plan(const plan::Plan& plan, tarn_plan* out) {
     to.bytes = region.bytes;
     copy_text(to.formula, region.formula.data());
   }
+}
+
+void describe_status(const Engine& engine, tarn_engine_status* out) {
+  const engine::EngineStatus status = engine.status();
+  const engine::EngineCounters& counters = status.counters;
+  copy_text(out->device, status.device);
+  copy_text(out->isa, status.isa);
+  copy_text(out->io, status.io);
+  copy_text(out->arch, model::arch_name(engine.spec().arch));
+  out->memory_locked = status.memory_locked ? 1 : 0;
+  out->n_workers = engine.plan().n_workers;
+  out->n_sessions = status.n_sessions;
+  out->sessions_max = engine.plan().sessions_max;
+  out->n_vocab = engine.spec().n_vocab;
+  out->context_tokens = engine.plan().context_tokens;
+  out->kv_groups_free = status.groups_free;
+  out->kv_groups_max = engine.plan().groups_max;
+  out->n_params = engine.spec().n_params;
+  out->weights_bytes = engine.spec().weights_file_bytes;
+  out->load_ns = counters.load_ns;
+  out->n_steps = counters.n_steps;
+  out->n_prefill_rows = counters.n_prefill_rows;
+  out->n_decode_rows = counters.n_decode_rows;
+  out->prefill_ns = counters.prefill_ns;
+  out->decode_ns = counters.decode_ns;
+  out->weight_bytes_read = counters.weight_bytes;
+  out->kv_bytes_read = counters.kv_bytes;
+  copy_text(out->select, status.select);
+  out->verified = status.select_verified ? 1 : 0;
+  copy_text(out->store, status.store_mode);
+  out->select_steps = counters.kv_reads.n_select_steps;
+  out->kv_read_ratio = counters.kv_reads.ratio();
+  out->model_verified = status.model_verified ? 1 : 0;
+  out->sessions_may_be_lost = status.sessions_may_be_lost ? 1 : 0;
+  const MemoryProbe& probe = status.memory_probe;
+  out->gpu_bytes_per_s = probe.device_bytes_per_s;
+  out->gpu_shared_bytes_per_s = probe.shared_bytes_per_s;
+  out->gpu_promotes_without_copy = probe.promotes_without_copy() ? 1 : 0;
+}
+
+int32_t status_get(const Way& way, tarn_engine* handle, tarn_engine_status* status_out) {
+  const EngineCall call(handle);
+  tarn_engine_status out{};
+  if (!copy_out(out, status_out)) return refuse(kBadStruct);
+  if (!call) return refuse(call.why_not());
+  const int32_t status = call.serve(way, [status_out](const Engine& engine) -> Result<void> {
+    tarn_engine_status own{};
+    describe_status(engine, &own);
+    copy_out(own, status_out);
+    return {};
+  });
+  if (status == TARN_OK) return status;
+  out.dead = 1;
+  copy_out(out, status_out);
+  return status;
+}
+
+int32_t tokenize(const Way& way, tarn_engine* engine, const char* text, uint64_t text_bytes,
+                 uint32_t flags, uint32_t* ids_out, uint64_t ids_max, uint64_t* n_out) {
+  const EngineCall call(engine);
+  if (n_out == nullptr) return refuse("n_out is NULL");
+  *n_out = 0;
+  if (!call) return refuse(call.why_not());
+  if (const char* why_not = bad_text(text, text_bytes, flags)) return refuse(why_not);
+  if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
+  return call.serve_text(way, [=](service::TextDesk& desk) -> Result<void> {
+    TARN_TRY(*n_out, desk.encode({text, text_bytes}, encode_options(flags), {ids_out, ids_max}));
+    if (*n_out <= ids_max) return {};
+    return fail({.status = Status::invalid_request,
+                 .hint = "ids_max is too small for the ids of this text: n_out has the count"});
+  });
 }
 
 }  // namespace
@@ -105,72 +176,13 @@ int32_t tarn_engine_plan(tarn_engine* engine, tarn_plan* plan_out) {
   return TARN_OK;
 }
 
-int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_out) {
-  const EngineCall call(handle);
-  tarn_engine_status out{};
-  if (!copy_out(out, status_out)) return refuse(kBadStruct);
-  if (!call) return refuse(call.why_not());
-  const Result<void> done = call.run([&](const Engine& engine) -> Result<void> {
-    const engine::EngineStatus status = engine.status();
-    const engine::EngineCounters& counters = status.counters;
-    copy_text(out.device, status.device);
-    copy_text(out.isa, status.isa);
-    copy_text(out.io, status.io);
-    copy_text(out.arch, model::arch_name(engine.spec().arch));
-    out.memory_locked = status.memory_locked ? 1 : 0;
-    out.n_workers = engine.plan().n_workers;
-    out.n_sessions = status.n_sessions;
-    out.sessions_max = engine.plan().sessions_max;
-    out.n_vocab = engine.spec().n_vocab;
-    out.context_tokens = engine.plan().context_tokens;
-    out.kv_groups_free = status.groups_free;
-    out.kv_groups_max = engine.plan().groups_max;
-    out.n_params = engine.spec().n_params;
-    out.weights_bytes = engine.spec().weights_file_bytes;
-    out.load_ns = counters.load_ns;
-    out.n_steps = counters.n_steps;
-    out.n_prefill_rows = counters.n_prefill_rows;
-    out.n_decode_rows = counters.n_decode_rows;
-    out.prefill_ns = counters.prefill_ns;
-    out.decode_ns = counters.decode_ns;
-    out.weight_bytes_read = counters.weight_bytes;
-    out.kv_bytes_read = counters.kv_bytes;
-    copy_text(out.select, status.select);
-    out.verified = status.select_verified ? 1 : 0;
-    copy_text(out.store, status.store_mode);
-    out.select_steps = counters.kv_reads.n_select_steps;
-    out.kv_read_ratio = counters.kv_reads.ratio();
-    out.model_verified = status.model_verified ? 1 : 0;
-    out.sessions_may_be_lost = status.sessions_may_be_lost ? 1 : 0;
-    const MemoryProbe& probe = status.memory_probe;
-    out.gpu_bytes_per_s = probe.device_bytes_per_s;
-    out.gpu_shared_bytes_per_s = probe.shared_bytes_per_s;
-    out.gpu_promotes_without_copy = probe.promotes_without_copy() ? 1 : 0;
-    return {};
-  });
-  out.dead = done ? 0 : 1;
-  copy_out(out, status_out);
-  return report(done);
+int32_t tarn_engine_status_get(tarn_engine* engine, tarn_engine_status* status_out) {
+  return status_get(kWaits, engine, status_out);
 }
 
 int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes, uint32_t flags,
                       uint32_t* ids_out, uint64_t ids_max, uint64_t* n_out) {
-  const EngineCall call(engine);
-  if (n_out == nullptr) return refuse("n_out is NULL");
-  *n_out = 0;
-  if (!call) return refuse(call.why_not());
-  if (const char* why_not = bad_text(text, text_bytes, flags)) return refuse(why_not);
-  if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
-  u64 n = 0;
-  const Result<void> done = call.run_text([&](text::Encoder& encoder) -> Result<void> {
-    TARN_TRY(n, encoder.encode({text, text_bytes}, encode_options(flags), {ids_out, ids_max}));
-    return {};
-  });
-  if (!done) return report(done);
-  *n_out = n;
-  if (n > ids_max)
-    return refuse("ids_max is too small for the ids of this text: n_out has the count");
-  return TARN_OK;
+  return tokenize(kWaits, engine, text, text_bytes, flags, ids_out, ids_max, n_out);
 }
 
 int32_t tarn_piece(tarn_engine* engine, uint32_t token, char* bytes_out, uint64_t bytes_max,

@@ -13,13 +13,14 @@
  *
  * A guest in your process. The library installs no signal handler, reads no environment variable,
  * changes no locale, prints nothing, and never ends the process. It starts its own threads (one
- * that drives the engine, and workers), blocks all signals on them, and exports only names that
- * begin with tarn_. Two engines in one process are independent.
+ * that drives the engine, one that reads texts, and workers), blocks all signals on them, and
+ * exports only names that begin with tarn_. Two engines in one process are independent.
  *
  * Threads. Every function may be called from any thread. The engine's own thread executes the calls
- * on an engine one after another; a call waits for its turn. Texts are tokenized on their callers'
- * threads, in turn. A session has one reader. The hooks for log, progress and failure run on the
- * engine's threads: their calls on their own engine are refused, and tarn_close does nothing there.
+ * on an engine one after another; a call waits for its turn, behind earlier calls on its session.
+ * Texts are rendered and tokenized on another thread, so that no step waits for a text. The hooks
+ * for log, progress and failure run on the engine's threads: their calls on their own engine are
+ * refused, and tarn_close does nothing there.
  *
  * Processes. An engine belongs to the process that opened it. In a child of fork(2) every call on
  * it returns at once with TARN_INVALID_REQUEST; tarn_is_end returns 0, and tarn_close and
@@ -29,8 +30,8 @@
  * Errors. Functions return a tarn_status; 0 is success. After a failure tarn_error_text() has one
  * sentence that names the remedy. Out-parameters are zeroed on failure. If an assertion inside the
  * library fails, the fatal hook is called once and the engine is dead. Every later call that needs
- * its thread returns TARN_INTERNAL; the process continues. A count is compared with its limit
- * before its elements are read.
+ * its thread returns TARN_INTERNAL; the process continues. If it failed in a text, that holds for
+ * calls with a text alone. A count is compared with its limit before its elements are read.
  *
  * Structs. Set struct_size to sizeof the struct (TARN_INIT does), so that later versions can append
  * fields; fields you leave zero take their default. A field or a bit of `flags` that this version
@@ -81,7 +82,8 @@ typedef enum tarn_status {
   TARN_CANCELLED = 9,       /* the request was cancelled by its owner */
   TARN_UNSUPPORTED = 10,    /* valid, but not known to this build; the text says what */
   TARN_NOT_FINITE = 11,     /* the model produced a logit that is not a number */
-  TARN_NOT_FOUND = 12       /* no session is kept under this name */
+  TARN_NOT_FOUND = 12,      /* no session is kept under this name */
+  TARN_DEADLINE = 13        /* the time allowed was over */
 } tarn_status;
 
 /* Owned by the caller from tarn_open to tarn_close. */
@@ -221,12 +223,16 @@ TARN_API int32_t tarn_is_end(tarn_engine* engine, uint32_t token);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
 
-/* Whose a session is. NULL instead of it: the default tenant's. */
+enum { TARN_INTERACTIVE = 0, TARN_BACKGROUND = 1 };
+
+/* Whose a session is. NULL instead of it: the default tenant's, interactive. */
 typedef struct tarn_session_options {
   uint32_t struct_size;
   const char* tenant; /* any text; NULL: the default tenant. Sessions of one tenant reuse each
                          other's KV (reuse.prefix) and share the names of saved sessions. Nothing
                          of another tenant's prompts shows, not even in the time a prompt takes */
+  void* user;         /* comes with the session's events; Tarn does not look at it */
+  int32_t priority;   /* TARN_BACKGROUND: interactive sessions go first */
 } tarn_session_options;
 
 /* Creates an empty session. TARN_WOULD_BLOCK: engine.sessions_max are open. */
@@ -272,6 +278,7 @@ typedef struct tarn_generate_options {
   int32_t ignore_end;       /* 1: go on after the model's end token */
   int32_t no_logprobs;      /* 1: tokens have no logprob. Greedy tokens are faster then, above
                                    all on a GPU, where the logits stay */
+  uint32_t deadline_ms;     /* from this call on: then the answer ends, begun or not. 0: none */
 } tarn_generate_options;
 
 enum {
@@ -280,7 +287,8 @@ enum {
   TARN_FINISH_STOP = 2,      /* a stop string ("stop") */
   TARN_FINISH_LENGTH = 3,    /* max_tokens, or the KV is full ("length") */
   TARN_FINISH_CANCELLED = 4, /* ("cancelled") */
-  TARN_FINISH_ERROR = 5      /* see tarn_event.status ("error") */
+  TARN_FINISH_ERROR = 5,     /* see tarn_event.status ("error") */
+  TARN_FINISH_DEADLINE = 6   /* deadline_ms was over ("deadline") */
 };
 TARN_API const char* tarn_finish_name(int32_t finish);
 
@@ -314,6 +322,8 @@ typedef struct tarn_event {
                            first token is no decode step; 1 without any */
   uint32_t reused_from_memory; /* DONE: tokens fed since the last DONE whose KV was there; */
   uint32_t reused_from_disk;   /* and those whose KV the store had */
+  tarn_session* session;       /* whose event it is */
+  void* user;                  /* the session's */
 } tarn_event;
 
 /* Starts to generate after the fed tokens, of which there must be at least one. Read the events
@@ -330,11 +340,12 @@ TARN_API int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms,
 typedef int32_t (*tarn_event_fn)(void* context, const tarn_event* event);
 TARN_API int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* options,
                                   tarn_event_fn on_event, void* context);
-/* Cancels a running generation, or the rest of a prefill. Returns at once; a generation's DONE
- * follows. Tokens that were fed last and are not yet computed are removed; earlier ones stay. Later
- * calls are not affected. On a CPU DONE comes before the end of the current step. That step, which
- * takes seconds for a prompt, continues only if other sessions have tokens in it; then the next
- * call waits for its end. On a GPU DONE comes at the end of the step. */
+/* Cancels a running generation, or the rest of a prefill, and what calls of the session that wait
+ * for their turn begin. Returns at once; a generation's DONE follows. Tokens that were fed last and
+ * are not yet computed are removed; earlier ones stay. Later calls are not affected. On a CPU DONE
+ * comes before the end of the current step. That step, which takes seconds for a prompt, continues
+ * only if other sessions have tokens in it; then the next call waits for its end. On a GPU DONE
+ * comes at the end of the step. */
 TARN_API int32_t tarn_session_cancel(tarn_session* session);
 
 typedef struct tarn_session_info {
@@ -349,6 +360,21 @@ typedef struct tarn_session_info {
 /* The state after the last step or call. It does not wait for a running step, which may take
  * seconds, so one thread can show progress and cancel. */
 TARN_API int32_t tarn_session_info_get(tarn_session* session, tarn_session_info* info_out);
+
+enum { TARN_SESSION_IDLE = 0, TARN_SESSION_COMPUTING = 1, TARN_SESSION_GENERATING = 2 };
+
+typedef struct tarn_session_row {
+  uint32_t struct_size;
+  int32_t state;
+  tarn_session* session;
+  void* user;
+  int32_t priority;
+  uint64_t n_tokens, n_computed; /* as in tarn_session_info */
+} tarn_session_row;
+/* Writes the open sessions, as tarn_session_info_get does, at most rows_max.
+ * rows_out[0].struct_size is the size of each row. n_out is their number, also if it is larger. */
+TARN_API int32_t tarn_session_list(tarn_engine* engine, tarn_session_row* rows_out,
+                                   uint64_t rows_max, uint64_t* n_out);
 /* Writes the session's tokens from `begin` on; n_out is the number written. */
 TARN_API int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids_out,
                                      uint64_t ids_max, uint64_t* n_out);
@@ -362,8 +388,8 @@ TARN_API int32_t tarn_session_wait(tarn_session* session, int32_t timeout_ms);
  * has fewer. TARN_IO_FAILED: its KV could not be read from disk, and is recomputed. */
 TARN_API int32_t tarn_session_truncate(tarn_session* session, uint64_t n_tokens);
 /* Creates a second session with the same tokens and the same KV; full groups are shared, not
- * copied. TARN_INVALID_REQUEST: the session generates or computes. TARN_WOULD_BLOCK:
- * engine.sessions_max are open, or other sessions hold the KV now. */
+ * copied. Its user is NULL. TARN_INVALID_REQUEST: the session generates or computes.
+ * TARN_WOULD_BLOCK: engine.sessions_max are open, or other sessions hold the KV now. */
 TARN_API int32_t tarn_session_fork(tarn_session* session, tarn_session** session_out);
 
 #ifdef __cplusplus

@@ -9,8 +9,7 @@
  * tarn_options.chat_template replaces it: the name of a built-in one (chatml, llama3, ...: `tarn
  * template --help` lists them), or the text of a template, which has a '{'. If that cannot be
  * parsed, tarn_open returns TARN_INVALID_CONFIG. A file whose own template cannot be parsed is
- * opened: the log has a warning, and the calls below return the reason with its line. They need
- * 128 KiB of the caller's stack.
+ * opened: the log has a warning, and the calls below return the reason with its line.
  *
  * Messages are a JSON array of objects, with what the template reads of them: "role" (system, user,
  * assistant, tool), "content", "tool_calls", "name". No text in them becomes a control token: only
@@ -30,8 +29,8 @@ typedef struct tarn_chat_options {
   uint32_t struct_size;
   int32_t no_generation_prompt; /* 1: the text ends with the last message. 0: the template begins
                                    the answer's (where it can) */
-  const char* tools_json;     /* a JSON array, given to the template as `tools`; NULL: none */
-  const char* arguments_json; /* a JSON object: more variables of the template; NULL: none */
+  const char* tools_json;       /* a JSON array, given to the template as `tools`; NULL: none */
+  const char* arguments_json;   /* a JSON object: more variables of the template; NULL: none */
 } tarn_chat_options;
 
 /* Writes the conversation's text (not terminated) and its ids. text_bytes_out and n_ids_out are the

@@ -5,33 +5,41 @@
 namespace tarn::chat {
 namespace {
 
-// Where the text of `ids` ends. A vocabulary may put a space before a piece, and a BOS that the
-// text does not have before all.
-u64 text_end(std::string_view text, std::span<const text::TokenId> ids,
-             const text::Tokenizer& tokenizer, std::span<char> memory) {
-  u64 at = 0;
-  for (const text::TokenId id : ids) {
-    std::string_view piece(memory.data(), tokenizer.piece(id, /*special=*/true, memory));
-    const std::string_view rest = text.substr(at);
-    if (!rest.starts_with(piece) && piece.starts_with(' ')) piece.remove_prefix(1);
-    const bool is_added = at == 0 && !rest.starts_with(piece);
-    if (!is_added) at = std::min(at + piece.size(), text.size());
+// Of a text, in order of its bytes: what the template wrote belongs to what it stands in front of.
+class Origins {
+ public:
+  explicit Origins(std::span<const u8> origins) : origins_(origins) {}
+  // Of the byte `at`, which never becomes smaller.
+  u8 of(u64 at) {
+    for (; at_ < at; ++at_) {
+      if (origins_[at_] != kFromTemplate) last_ = origins_[at_];
+    }
+    ahead_ = std::max(ahead_, at);
+    while (ahead_ < origins_.size() && origins_[ahead_] == kFromTemplate) ++ahead_;
+    return ahead_ < origins_.size() ? origins_[ahead_] : last_;
   }
-  return at;
-}
+
+ private:
+  std::span<const u8> origins_;
+  u64 at_ = 0, ahead_ = 0;
+  u8 last_ = kFromTemplate;  // in front of at_
+};
 
 }  // namespace
 
-u8 origin_of_token(const Conversation& conversation, u64 idx, const text::Tokenizer& tokenizer,
-                   std::span<char> piece) {
-  const Rendered& rendered = conversation.rendered;
-  const auto is_of_caller = [](u8 origin) { return origin != kFromTemplate; };
-  const u64 at = text_end(rendered.text, conversation.ids.first(idx), tokenizer, piece);
-  const auto after = std::ranges::find_if(rendered.origins.subspan(at), is_of_caller);
-  if (after != rendered.origins.end()) return *after;
-  const auto before =
-      std::find_if(rendered.origins.rbegin(), rendered.origins.rend(), is_of_caller);
-  return before != rendered.origins.rend() ? *before : kFromTemplate;
+// A vocabulary may put a space before a piece, and a BOS that the text does not have before all.
+void note_origins(const Rendered& rendered, std::span<const text::TokenId> ids,
+                  const text::Tokenizer& tokenizer, std::span<char> piece, std::span<u8> origins) {
+  Origins of_text(rendered.origins);
+  u64 at = 0;
+  for (u64 i = 0; i < ids.size(); ++i) {
+    origins[i] = of_text.of(at);
+    std::string_view shown(piece.data(), tokenizer.piece(ids[i], /*special=*/true, piece));
+    const std::string_view rest = rendered.text.substr(at);
+    if (!rest.starts_with(shown) && shown.starts_with(' ')) shown.remove_prefix(1);
+    const bool is_added = at == 0 && !rest.starts_with(shown);
+    if (!is_added) at = std::min(at + shown.size(), rendered.text.size());
+  }
 }
 
 }  // namespace tarn::chat

@@ -3,7 +3,8 @@
 // are created, fed and read by the calls of sessions.h: create, feed, generate; then step() while
 // has_work(), and take_event().
 //
-//   thread   one thread, the engine's (engine_thread.h), but where sessions.h says otherwise
+//   thread   one thread, the engine's (service/service.h), but where this file or sessions.h says
+//            otherwise
 //   memory   everything lies in the arena that open() reserved; nothing is asked of the system
 //            afterwards
 //   errors   Result; a session's own failure ends its generation with an event, never the engine
@@ -51,15 +52,15 @@ class Engine final : public Sessions, private step::StepHost {
   // next step.
   const StepTrace& step();
 
-  // A conversation as the model's template writes it, with the clock's date. On any thread that has
-  // a turn with the text (EngineThread::TextTurn), as long as it has it.
-  Result<chat::Conversation> render_chat(chat::RenderArgs args);
+  // A conversation as the model's template writes it, with the clock's date. On the thread that
+  // reads texts, like all of text(); the text is there until the next one.
+  Result<chat::Rendered> render_chat(chat::RenderArgs args);
   // Makes these the session's tokens: keeps the longest common prefix, drops the rest, feeds what
   // is new. Reused KV is counted from here on. If the disk fails, the prefix may be all that stays.
   Result<void> feed_chat(SessionIdx idx, const chat::Conversation& conversation);
 
   const model::ModelSpec& spec() const { return model_.spec; }
-  text::Encoder& text() { return text_; }
+  const text::Encoder& text() const { return text_; }
   const plan::Plan& plan() const { return plan_; }
   EngineStatus status() const;
 

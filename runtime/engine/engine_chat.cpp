@@ -7,15 +7,9 @@
 
 namespace tarn::engine {
 
-Result<chat::Conversation> Engine::render_chat(chat::RenderArgs args) {
+Result<chat::Rendered> Engine::render_chat(chat::RenderArgs args) {
   args.now = utc_time(clock_->unix_s());
-  chat::Conversation conversation;
-  TARN_TRY(conversation.rendered, templates_.render(args));
-  TARN_TRY(conversation.ids,
-           text_.encode(
-               conversation.rendered.text,
-               {.add_bos = true, .parse_special = true, .origins = conversation.rendered.origins}));
-  return conversation;
+  return templates_.render(args);
 }
 
 Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& conversation) {
@@ -47,9 +41,10 @@ Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& convers
 void Engine::tell_of_change(Session& s, const chat::Conversation& conversation, u32 n_common) {
   if (s.chat.has_told) return;
   s.chat.has_told = true;
-  std::array<char, plan::kPieceBytesMax> piece;
-  const u64 idx = std::min<u64>(n_common, conversation.ids.size());
-  const u8 origin = chat::origin_of_token(conversation, idx, text_.tokenizer(), piece);
+  // Where the conversation ends too early, its last token says of what.
+  const std::span<const u8> origins = conversation.origins;
+  const u8 origin =
+      origins.empty() ? chat::kFromTemplate : origins[std::min<u64>(n_common, origins.size() - 1)];
   if (origin < chat::origin_of_message(0)) {
     log_.info(
         "session %u: the conversation's tokens changed in front of its messages; %u of %u "

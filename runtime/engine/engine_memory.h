@@ -41,9 +41,11 @@ struct SamplingMemory {
 };
 
 struct TextMemory {
-  std::span<char> piece;   // of one token
-  std::span<char> shown;   // what one token can show
-  std::span<u32> encoded;  // [context_tokens], of a text
+  std::span<char> piece;  // of one token
+  std::span<char> shown;  // what one token can show
+  // [2 * context_tokens] each: ids of texts on their way to the engine, and whose text they are.
+  std::span<u32> encoded;
+  std::span<u8> origins;
   std::span<std::byte> encode_scratch;
   static TextMemory carve(Carver& carver, const plan::Plan& plan);
 };
@@ -67,9 +69,11 @@ inline SamplingMemory SamplingMemory::carve(Carver& carver, u32 n_vocab, u32 log
 inline TextMemory TextMemory::carve(Carver& carver, const plan::Plan& plan) {
   const u64 scratch_bytes =
       std::min(text::Encoder::scratch_bytes(plan.context_tokens), plan.text_scratch_bytes);
+  const u64 n_ids = scratch_bytes > 0 ? 2 * u64{plan.context_tokens} : 0;
   return {.piece = carver.take<char>("piece", plan::kShownBytesMax - text::kStopBytesMax),
           .shown = carver.take<char>("shown", plan::kShownBytesMax),
-          .encoded = carver.take<u32>("ids", scratch_bytes > 0 ? plan.context_tokens : 0),
+          .encoded = carver.take<u32>("ids", n_ids),
+          .origins = carver.take<u8>("origins", n_ids),
           .encode_scratch = carver.take<std::byte>("tokenize", scratch_bytes)};
 }
 

@@ -334,7 +334,7 @@ Result<void> Engine::Opening::place_text() {
   }
   Carver carver(region(RegionId::text));
   const auto memory = TextMemory::carve(carver, e_.plan_);
-  e_.text_.init(tokenizer, memory.encoded, memory.encode_scratch);
+  e_.text_.init(tokenizer, {memory.encoded, memory.origins}, memory.encode_scratch);
   Carver chat_carver(region(RegionId::chat));
   const auto chat_memory =
       chat::ChatMemory::carve(chat_carver, file_.templates().memory_bytes(), e_.plan_.render_bytes);

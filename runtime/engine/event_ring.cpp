@@ -7,7 +7,8 @@
 namespace tarn::engine {
 
 const char* finish_name(Finish finish) {
-  constexpr const char* kNames[] = {"none", "stop", "stop", "length", "cancelled", "error"};
+  constexpr const char* kNames[] = {"none",      "stop",  "stop",    "length",
+                                    "cancelled", "error", "deadline"};
   const auto idx = static_cast<u64>(finish);
   return idx < std::size(kNames) ? kNames[idx] : "none";
 }

@@ -19,7 +19,7 @@
 
 namespace tarn::engine {
 
-enum class Finish : u8 { none, end, stop, length, cancelled, error };
+enum class Finish : u8 { none, end, stop, length, cancelled, error, deadline };
 const char* finish_name(Finish finish);
 
 enum class EventType : u8 { token, text, done };
@@ -71,7 +71,12 @@ class EventRing {
   void push_text(std::string_view text);
   void push_done(const DoneEvent& done);
 
-  // Reader. The next event, or false. Text longer than `text` comes in several events.
+  // Reader.
+  bool has_event() const {
+    return events_read_.load(std::memory_order_relaxed) !=
+           events_written_.load(std::memory_order_acquire);
+  }
+  // The next event, or false. Text longer than `text` comes in several events.
   bool pop(Event* event, std::span<char> text);
 
  private:

@@ -155,23 +155,28 @@ u64 Encoder::scratch_bytes(u64 context_tokens) {
   return std::min(Tokenizer::encode_scratch_bytes(text_bytes), 2 * kMiB);
 }
 
-Result<std::span<const TokenId>> Encoder::encode(std::string_view text, EncodeOptions options) {
+Result<u32> Encoder::ids_max(u64 text_bytes) const {
   // A token stands for no more bytes than its text has.
-  const u64 bytes_max = ids_.size() * tokenizer_.piece_bytes_max();
-  if (text.size() > bytes_max) {
+  const u64 bytes_max = context_tokens() * tokenizer_.piece_bytes_max();
+  if (text_bytes > bytes_max) {
     return fail({.status = Status::invalid_request,
                  .hint = "the text is longer than the context could hold: shorten it, or raise -c "
                          "(kv.context_tokens)",
-                 .figures = {{{"bytes", text.size()}, {"limit", bytes_max}}}});
+                 .figures = {{{"bytes", text_bytes}, {"limit", bytes_max}}}});
   }
-  TARN_TRY(const u64 n, encode(text, options, ids_));
-  if (n > ids_.size()) {
+  return static_cast<u32>(std::min<u64>(context_tokens(), Tokenizer::encode_ids_max(text_bytes)));
+}
+
+Result<u64> Encoder::encode_whole(std::string_view text, EncodeOptions options,
+                                  std::span<TokenId> out) const {
+  TARN_TRY(const u64 n, encode(text, options, out));
+  if (n > out.size()) {
     return fail({.status = Status::invalid_request,
                  .hint = "the text has more tokens than the context holds: shorten it, or raise -c "
                          "(kv.context_tokens)",
-                 .figures = {{{"tokens", n}, {"context_tokens", ids_.size()}}}});
+                 .figures = {{{"tokens", n}, {"context_tokens", context_tokens()}}}});
   }
-  return std::span<const TokenId>(ids_).first(n);
+  return n;
 }
 
 }  // namespace tarn::text

@@ -103,30 +103,41 @@ class Tokenizer {
   const Tables* tables_ = nullptr;
 };
 
-// A tokenizer and the memory that it encodes in, one text at a time. The memory is lent; the ids
-// stay in it until the next call.
+// A tokenizer, the scratch that it encodes in, and room for ids: lent, one text at a time.
 class Encoder {
  public:
   // Scratch for windows of 44 KiB, or less if the context holds little text.
   static u64 scratch_bytes(u64 context_tokens);
-  // As many ids as the context holds.
-  void init(const Tokenizer& tokenizer, std::span<TokenId> ids, std::span<std::byte> scratch) {
+  // For the ids of two texts that fill the context, and where they come from.
+  struct Room {
+    std::span<TokenId> ids{};
+    std::span<u8> origins{};
+  };
+  void init(const Tokenizer& tokenizer, const Room& room, std::span<std::byte> scratch) {
     tokenizer_ = tokenizer;
-    ids_ = ids;
+    room_ = room;
     scratch_ = scratch;
   }
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
-  // invalid_request for a text whose ids the context cannot hold.
-  Result<std::span<const TokenId>> encode(std::string_view text, EncodeOptions options);
+  // Its user shares it out.
+  const Room& room() const { return room_; }
   // Into the caller's memory, as Tokenizer::encode().
   Result<u64> encode(std::string_view text, EncodeOptions options, std::span<TokenId> out) const {
     return tokenizer_.encode(text, options, scratch_, out);
   }
+  // The most ids that a text of this length can have, if the context can hold them; else
+  // invalid_request, with the text unread.
+  Result<u32> ids_max(u64 text_bytes) const;
+  // encode() for an `out` of ids_max(): invalid_request where the context cannot hold the ids.
+  Result<u64> encode_whole(std::string_view text, EncodeOptions options,
+                           std::span<TokenId> out) const;
 
  private:
+  u64 context_tokens() const { return room_.ids.size() / 2; }
+
   Tokenizer tokenizer_{};
-  std::span<TokenId> ids_{};
+  Room room_{};
   std::span<std::byte> scratch_{};
 };
 

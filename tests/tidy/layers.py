@@ -42,7 +42,9 @@ LAYERS = {
                        "runtime/model", "runtime/text", "runtime/chat", "runtime/store",
                        "runtime/step", "runtime/kv", "runtime/method", "runtime/reuse",
                        "runtime/plan", "runtime/exec"],
-    "runtime/api": ["platform/cpu", "runtime/engine"],
+    "runtime/service": ["platform/clock", "platform/cpu", "runtime/text", "runtime/chat",
+                        "runtime/step", "runtime/plan", "runtime/engine"],
+    "runtime/api": ["platform/cpu", "runtime/engine", "runtime/service"],
     "runtime/lab": ["platform/gpu", "kernels", "runtime/config", "runtime/model", "runtime/step",
                     "runtime/method", "runtime/kv", "runtime/plan", "runtime/engine"],
 }

@@ -230,7 +230,7 @@ TEST_CASE("a failed assertion kills the engine, not the process; the next one wo
   Host host(model.path(), "kv.context_tokens = 512\ncpu.threads = 1\n");
   tarn_session* session = host.session();
   auto* instance = reinterpret_cast<api::Instance*>(host.engine);
-  const Result<void> broken = instance->thread.call([]() -> Result<void> {
+  const Result<void> broken = instance->service.call([]() -> Result<void> {
     TARN_ASSERT(1 + 1 == 3);
     return {};
   });

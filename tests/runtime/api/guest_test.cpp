@@ -365,7 +365,7 @@ TEST_CASE("a fatal hook that calls the engine is refused, and the host lives on"
   };
   REQUIRE(tarn_open(&options, &seen.engine) == TARN_OK);
   auto* instance = reinterpret_cast<api::Instance*>(seen.engine);
-  const Result<void> failed = instance->thread.call([]() -> Result<void> {
+  const Result<void> failed = instance->service.call([]() -> Result<void> {
     TARN_ASSERT(false);
     return {};
   });

@@ -1,6 +1,7 @@
-// Every function of the headers that takes an engine or a session, called with arguments that it
-// would accept, and whether it answered as a refused call must: TARN_INVALID_REQUEST, a sentence,
-// and out-parameters of zeros. No doctest here: a forked child runs this too.
+// Every function of the headers that takes an engine or a session, called with arguments
+// that it would accept, and whether it answered as a refused call must: TARN_INVALID_REQUEST, a
+// sentence, and
+// out-parameters of zeros. No doctest here: a forked child runs this too.
 #pragma once
 
 #include <algorithm>
@@ -111,6 +112,12 @@ inline constexpr HandleCall kHandleCalls[] = {
      [](const Handles& on) {
        return is_refusal(
            on, tarn_session_feed_chat(on.session, kAnyMessages, sizeof kAnyMessages - 1, nullptr));
+     }},
+    {"tarn_session_list",
+     [](const Handles& on) {
+       auto row = filled<tarn_session_row>();
+       uint64_t n = kUnwritten;
+       return is_refusal(on, tarn_session_list(on.engine, &row, 1, &n)) && n == 0;
      }},
     {"tarn_session_generate",
      [](const Handles& on) {

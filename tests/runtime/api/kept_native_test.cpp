@@ -199,9 +199,9 @@ TEST_CASE("progress, waits and cancels do not wait for a long step") {
     return Clock::now() - begin > std::chrono::milliseconds(ms);
   };
   std::atomic<bool> stands{false}, goes_on{false};
-  auto& thread = reinterpret_cast<api::Instance*>(host.engine)->thread;
+  auto& service = reinterpret_cast<api::Instance*>(host.engine)->service;
   std::thread long_step([&] {
-    (void)thread.call([&]() -> Result<void> {
+    (void)service.call([&]() -> Result<void> {
       stands.store(true);
       while (!goes_on.load() && !has_passed(5000)) std::this_thread::yield();
       return {};

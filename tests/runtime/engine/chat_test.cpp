@@ -22,15 +22,12 @@ using test::SmallModel;
 
 // What chat::Conversation borrows.
 struct Talk {
-  std::string text;
-  std::vector<u8> origins;
   std::vector<u32> ids;
-  chat::Conversation view() const {
-    return {.rendered = {.text = text, .origins = origins}, .ids = ids};
-  }
+  std::vector<u8> origins;
+  chat::Conversation view() const { return {.ids = ids, .origins = origins}; }
 };
 
-Talk talk_of(std::vector<u32> ids) { return {.text = {}, .origins = {}, .ids = std::move(ids)}; }
+Talk talk_of(std::vector<u32> ids) { return {.ids = std::move(ids), .origins = {}}; }
 
 std::vector<u32> ids_of(const engine::Engine& engine, SessionIdx idx) {
   const engine::Session& s = engine.session_state(idx);
@@ -211,17 +208,40 @@ struct Lines {
 
 // A conversation that the vocabulary writes: one id a piece, "#" and a line's end of the template.
 Talk written(OpenEngine& open, const std::vector<std::string>& messages) {
-  Talk talk;
+  std::string text;
+  std::vector<u8> origins;
   for (u64 i = 0; i < messages.size(); ++i) {
-    talk.text += "#" + messages[i] + "\n";
-    talk.origins.push_back(chat::kFromTemplate);
-    talk.origins.insert(talk.origins.end(), messages[i].size(), chat::origin_of_message(i));
-    talk.origins.push_back(chat::kFromTemplate);
+    text += "#" + messages[i] + "\n";
+    origins.push_back(chat::kFromTemplate);
+    origins.insert(origins.end(), messages[i].size(), chat::origin_of_message(i));
+    origins.push_back(chat::kFromTemplate);
   }
-  const auto ids = open.engine.text().encode(talk.text, {.add_special = true});
-  REQUIRE(ids.has_value());
-  talk.ids.assign(ids->begin(), ids->end());
+  const text::Encoder& encoder = open.engine.text();
+  Talk talk;
+  talk.ids.resize(encoder.ids_max(text.size()).value());
+  const auto n_ids = encoder.encode_whole(text, {.add_special = true}, talk.ids);
+  REQUIRE(n_ids.has_value());
+  talk.ids.resize(*n_ids);
+  talk.origins.resize(*n_ids);
+  std::array<char, plan::kPieceBytesMax> piece;
+  chat::note_origins({.text = text, .origins = origins}, talk.ids, encoder.tokenizer(), piece,
+                     talk.origins);
   return talk;
+}
+
+TEST_CASE(
+    "each token has its message; what the template wrote has the next one's, at last the last") {
+  for (const char* arch : {"llama", "qwen2"}) {
+    CAPTURE(std::string(arch));
+    const SmallModel model(arch, "f16");
+    OpenEngine open(model.path(), small_config());
+    const std::vector<u8> origins = written(open, {"bakeri", "somu", "tel"}).origins;
+    REQUIRE_FALSE(origins.empty());
+    CHECK(origins.front() == chat::origin_of_message(0));
+    CHECK(std::ranges::is_sorted(origins));
+    CHECK(std::ranges::count(origins, chat::origin_of_message(1)) > 0);
+    CHECK(origins.back() == chat::origin_of_message(2));
+  }
 }
 
 TEST_CASE("the log says once a session which message changed") {

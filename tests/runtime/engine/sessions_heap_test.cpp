@@ -44,26 +44,5 @@ TEST_CASE("1,000 tokens ask nothing of the allocator or the system") {
   CHECK(counts.n_maps == 0);
 }
 
-TEST_CASE("a conversation asks nothing of the allocator or the system") {
-  if (!tools::alloc_counter_works()) TARN_SKIP("the allocator belongs to a sanitizer here");
-  const SmallModel model("qwen2", "f16");
-  OpenEngine open(model.path(), test::small_config(), nullptr, nullptr, {}, "chatml");
-  const SessionIdx session = open.session_with({});
-  constexpr chat::RenderArgs kTurns[] = {
-      {.messages = R"([{"role":"user","content":"bakeri"}])"},
-      {.messages = R"([{"role":"user","content":"bakeri"},{"role":"assistant","content":"so"},)"
-                   R"({"role":"user","content":"tel"}])"},
-      {.messages = R"([{"role":"user","content":"bakeru"}])"}};
-  for (const chat::RenderArgs& turn : kTurns) {
-    const tools::AllocScope scope;
-    const auto conversation = open.engine.render_chat(turn);
-    REQUIRE(conversation.has_value());
-    REQUIRE(open.engine.feed_chat(session, *conversation).has_value());
-    const tools::AllocCounts counts = scope.so_far();
-    CHECK(counts.n_allocations == 0);
-    CHECK(counts.n_maps == 0);
-  }
-}
-
 }  // namespace
 }  // namespace tarn::engine

@@ -11,13 +11,20 @@
 #include <chrono>
 #include <thread>
 
-#include "runtime/engine/engine_thread.h"
 #include "runtime/lab/probe.h"
+#include "runtime/service/service.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::engine {
+namespace tarn::service {
 namespace {
+
+using engine::DoneEvent;
+using engine::EventRing;
+using engine::EventType;
+using engine::Finish;
+using engine::GenerateParams;
+using engine::SessionState;
 
 using test::OpenEngine;
 using test::SmallModel;
@@ -62,20 +69,32 @@ struct Answer {
   DoneEvent done{};
 };
 
-Answer read(EngineThread& thread, SessionIdx session) {
+Answer read(Service& service, SessionIdx session) {
   Answer answer;
-  std::atomic<bool> is_expected{true};
   std::array<char, 256> text{};
-  while (is_expected.load()) {
-    Event event;
-    REQUIRE(thread.next_event(session, is_expected, -1, &event, text).has_value());
+  for (;;) {
+    Service::Taken taken;
+    REQUIRE(service.next_event(session, -1, &taken, text).has_value());
+    const engine::Event& event = taken.event;
     if (event.type == EventType::token) answer.tokens.push_back(event.token.token);
-    if (event.type == EventType::done) answer.done = event.done;
+    if (event.type != EventType::done) continue;
+    answer.done = event.done;
+    return answer;
   }
-  return answer;
+}
+
+Result<void> wait_computed(Service& service, SessionIdx session) {
+  return service.call(Request{.session = session, .waits = true});
 }
 
 GenerateParams tokens(u32 n) { return {.max_tokens = n, .ignore_end = true}; }
+
+// On the engine's thread.
+Result<void> generate(Service& service, Engine& engine, SessionIdx session, u32 n) {
+  TARN_CHECK(engine.generate(session, tokens(n)));
+  service.begin_reading(session);
+  return {};
+}
 
 std::vector<u32> alone(const std::string& path, const std::vector<u32>& ids, u32 n) {
   OpenEngine open(path, config_of());
@@ -95,27 +114,27 @@ TEST_CASE("the end of a cancelled one is there before that of the step, and call
     Engine& engine = open.engine;
     Gate gate;
     lab::Probe(engine).watch_kv({&Gate::on_rows, &gate});
-    EngineThread thread;
-    REQUIRE(thread.start(&engine, {}).has_value());
+    Service service;
+    REQUIRE(service.start(&engine, {}).has_value());
     SessionIdx session = 0, other = 0;
-    const Result<void> begun = thread.call([&]() -> Result<void> {
+    const Result<void> begun = service.call([&]() -> Result<void> {
       session = open.session_with(ids);
       other = open.session_with(other_ids);
-      TARN_CHECK(engine.generate(other, tokens(30)));
-      return generates ? engine.generate(session, tokens(12)) : Result<void>();
+      TARN_CHECK(generate(service, engine, other, 30));
+      return generates ? generate(service, engine, session, 12) : Result<void>();
     });
     REQUIRE(begun.has_value());
     wait_for(gate.is_in_step);
-    REQUIRE(thread.request_cancel(session).has_value());
+    REQUIRE(service.request_cancel(session).has_value());
     gate.is_cancelled.store(true);
     if (generates) {
-      const Answer answer = read(thread, session);
+      const Answer answer = read(service, session);
       CHECK(answer.done.finish == Finish::cancelled);
       CHECK(answer.tokens.empty());
     } else {
-      CHECK(thread.wait_computed(session, -1).has_value());
+      CHECK(wait_computed(service, session).has_value());
     }
-    const auto progress = thread.progress(session);
+    const auto progress = service.progress(session);
     REQUIRE(progress.has_value());
     CHECK(progress->state == SessionState::idle);
     CHECK(progress->n_ids == 0);
@@ -123,19 +142,19 @@ TEST_CASE("the end of a cancelled one is there before that of the step, and call
     // A call at once, which the step is let go for.
     std::atomic<bool> was_free{false};
     std::thread caller([&] {
-      const Result<void> fed = thread.call([&]() -> Result<void> {
+      const Result<void> fed = service.call([&]() -> Result<void> {
         was_free.store(gate.is_read.load());
         TARN_CHECK(engine.feed(session, ids));
-        return engine.generate(session, tokens(12));
+        return generate(service, engine, session, 12);
       });
       CHECK(fed.has_value());
     });
     gate.is_read.store(true);
     caller.join();
     CHECK(was_free.load());
-    CHECK(read(thread, session).tokens == want);
-    CHECK(read(thread, other).tokens == want_other);
-    CHECK(thread.stop());
+    CHECK(read(service, session).tokens == want);
+    CHECK(read(service, other).tokens == want_other);
+    CHECK(service.stop());
   }
 }
 
@@ -149,30 +168,30 @@ TEST_CASE("cancelled at any moment, a session starts again as if nothing had bee
   OpenEngine open(model.path(), config_of());
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with({}), other = open.session_with(other_ids);
-  EngineThread thread;
-  REQUIRE(thread.start(&engine, {}).has_value());
-  REQUIRE(thread.call([&] { return engine.generate(other, tokens(kOther)); }).has_value());
+  Service service;
+  REQUIRE(service.start(&engine, {}).has_value());
+  REQUIRE(service.call([&] { return generate(service, engine, other, kOther); }).has_value());
   Answer others;
-  std::thread reader([&] { others = read(thread, other); });
+  std::thread reader([&] { others = read(service, other); });
   for (u32 round = 0; round < (test::kSlowBuild ? 3u : 12u); ++round) {
     CAPTURE(round);
-    const auto begun = thread.call([&]() -> Result<void> {
+    const auto begun = service.call([&]() -> Result<void> {
       TARN_CHECK(engine.truncate(session, 0));
       TARN_CHECK(engine.feed(session, ids));
-      return engine.generate(session, tokens(0));
+      return generate(service, engine, session, 0);
     });
     REQUIRE(begun.has_value());
     std::this_thread::sleep_for(std::chrono::microseconds(500) * round);
-    REQUIRE(thread.request_cancel(session).has_value());
-    const Answer answer = read(thread, session);
+    REQUIRE(service.request_cancel(session).has_value());
+    const Answer answer = read(service, session);
     CHECK(answer.done.finish == Finish::cancelled);
     REQUIRE(answer.tokens.size() <= want.size());
     CHECK(std::equal(answer.tokens.begin(), answer.tokens.end(), want.begin()));
   }
   reader.join();
   CHECK(others.tokens == want_other);
-  CHECK(thread.stop());
+  CHECK(service.stop());
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::service

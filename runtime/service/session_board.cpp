@@ -1,0 +1,41 @@
+#include "runtime/service/session_board.h"
+
+#include <algorithm>
+
+namespace tarn::service {
+namespace {
+
+using engine::Session;
+using engine::SessionState;
+
+constexpr f64 kLeftMaxS = 1e9;  // what it takes to be told as "for ever", in ns an u64
+
+bool is_busy(SessionState state) {
+  return state == SessionState::computing || state == SessionState::generating;
+}
+
+}  // namespace
+
+void SessionBoard::note(std::span<const Session> sessions, u64 now_ns) {
+  n_sessions_ = static_cast<u32>(sessions.size());
+  for (engine::SessionIdx idx = 0; idx < sessions.size(); ++idx) {
+    const Session& session = sessions[idx];
+    const u32 n_slots = session.sequence.n_slots();
+    Progress& progress = rows_[idx].progress;
+    progress = {.state = session.state,
+                .priority = session.priority,
+                .n_ids = session.n_ids,
+                .n_slots = n_slots,
+                .last_error = session.last_error,
+                .reused = session.generation.reused};
+    // The last token waits for what comes next.
+    if (is_busy(session.state) && n_slots + 1 < session.n_ids) {
+      const f64 left_s = std::min(readings_[idx].left_s(now_ns, n_slots, session.n_ids), kLeftMaxS);
+      progress.prefill_left_ns = static_cast<u64>(left_s * 1e9);
+    } else {
+      readings_[idx].end();
+    }
+  }
+}
+
+}  // namespace tarn::service
