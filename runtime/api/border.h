@@ -131,6 +131,7 @@ struct Way {
   void* request = nullptr;  // comes back with the reply
 };
 inline constexpr Way kWaits{};
+inline Way later(void* request) { return {.is_submitted = true, .request = request}; }
 
 // What serve() is given is copied into the call: it captures values, and pointers of the host's
 // that stay valid until the call is answered.

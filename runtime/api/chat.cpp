@@ -119,10 +119,21 @@ int32_t tarn_chat_render(tarn_engine* engine, const char* messages_json, uint64_
   return render(kWaits, engine, messages_json, n_bytes, options,
                 {text_out, text_max, text_bytes_out, ids_out, ids_max, n_ids_out});
 }
+int32_t tarn_submit_chat_render(tarn_engine* engine, const char* messages_json, uint64_t n_bytes,
+                                const tarn_chat_options* options, char* text_out, uint64_t text_max,
+                                uint64_t* text_bytes_out, uint32_t* ids_out, uint64_t ids_max,
+                                uint64_t* n_ids_out, void* request) {
+  return render(later(request), engine, messages_json, n_bytes, options,
+                {text_out, text_max, text_bytes_out, ids_out, ids_max, n_ids_out});
+}
 
 int32_t tarn_session_feed_chat(tarn_session* session, const char* messages_json, uint64_t n_bytes,
                                const tarn_chat_options* options) {
   return feed_chat(kWaits, session, messages_json, n_bytes, options);
+}
+int32_t tarn_submit_feed_chat(tarn_session* session, const char* messages_json, uint64_t n_bytes,
+                              const tarn_chat_options* options, void* request) {
+  return feed_chat(later(request), session, messages_json, n_bytes, options);
 }
 
 }  // extern "C"

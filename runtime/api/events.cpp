@@ -1,4 +1,4 @@
-// The C border of what an engine tells: events, and the state of sessions, none of which
+// The C border of what an engine tells: events, replies, and the state of sessions, none of which
 // waits for a step.
 #include <algorithm>
 #include <span>
@@ -17,6 +17,13 @@ constexpr const char* kBadRows =
 
 std::span<char> text_of(tarn_event* event) {
   return std::span(event->text).first(sizeof event->text - 1);
+}
+
+void describe_reply(const Result<void>& result, tarn_event* out) {
+  out->type = TARN_EVENT_REPLY;
+  if (result) return;
+  out->status = static_cast<int32_t>(result.error().status);
+  out->text_bytes = static_cast<u32>(format_error(result.error(), out->text, sizeof out->text));
 }
 
 void describe_event(const engine::Event& event, tarn_event* out) {
@@ -50,9 +57,10 @@ void describe_event(const engine::Event& event, tarn_event* out) {
 }
 
 void describe(const service::Service::Taken& taken, Instance& instance, tarn_event* out) {
-  describe_event(taken.event, out);
+  taken.is_reply ? describe_reply(taken.result, out) : describe_event(taken.event, out);
   out->session = instance.handle_of(taken.session);
   out->user = taken.user;
+  out->request = taken.tag;
 }
 
 int32_t state_of(SessionState state) {
@@ -64,6 +72,26 @@ int32_t state_of(SessionState state) {
 }  // namespace
 
 extern "C" {
+
+int32_t tarn_engine_fd(tarn_engine* engine) {
+  const EngineCall call(engine);
+  if (call) return call.service().watch();
+  refuse(call.why_not());
+  return -1;
+}
+
+int32_t tarn_engine_take(tarn_engine* engine, tarn_event* event_out) {
+  const EngineCall call(engine);
+  tarn_event out{};
+  if (!copy_out(out, event_out)) return refuse(kBadStruct);  // before an event is taken
+  if (!call) return refuse(call.why_not());
+  service::Service::Taken taken;
+  if (const Result<void> done = call.service().take(&taken, text_of(&out)); !done)
+    return report(done);
+  describe(taken, call.instance(), &out);
+  copy_out(out, event_out);
+  return TARN_OK;
+}
 
 int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms, tarn_event* event_out) {
   const SessionCall call(session);

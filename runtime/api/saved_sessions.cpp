@@ -97,15 +97,26 @@ extern "C" {
 int32_t tarn_session_keep(tarn_session* session, const char* name) {
   return keep(kWaits, session, name);
 }
+int32_t tarn_submit_keep(tarn_session* session, const char* name, void* request) {
+  return keep(later(request), session, name);
+}
 
 int32_t tarn_session_save(tarn_session* session, const char* name) {
   return save(kWaits, session, name);
+}
+int32_t tarn_submit_save(tarn_session* session, const char* name, void* request) {
+  return save(later(request), session, name);
 }
 
 int32_t tarn_session_restore(tarn_engine* engine, const tarn_session_options* options,
                              const char* name, tarn_session** session_out,
                              tarn_restored* restored_out) {
   return restore(kWaits, engine, options, name, session_out, restored_out);
+}
+int32_t tarn_submit_restore(tarn_engine* engine, const tarn_session_options* options,
+                            const char* name, tarn_session** session_out,
+                            tarn_restored* restored_out, void* request) {
+  return restore(later(request), engine, options, name, session_out, restored_out);
 }
 
 int32_t tarn_ingest(tarn_engine* engine, const tarn_ingest_options* options, const char* name,

@@ -190,39 +190,71 @@ int32_t tarn_session_create(tarn_engine* engine, const tarn_session_options* opt
                             tarn_session** session_out) {
   return create(kWaits, engine, options, session_out);
 }
+int32_t tarn_submit_create(tarn_engine* engine, const tarn_session_options* options,
+                           tarn_session** session_out, void* request) {
+  return create(later(request), engine, options, session_out);
+}
 
 void tarn_session_destroy(tarn_session* session) {
   static_cast<void>(destroy(kWaits, session));  // a dead engine has nothing left to release
 }
+int32_t tarn_submit_destroy(tarn_session* session, void* request) {
+  return destroy(later(request), session);
+}
 
 int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids) {
   return feed(kWaits, session, ids, n_ids);
+}
+int32_t tarn_submit_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids,
+                         void* request) {
+  return feed(later(request), session, ids, n_ids);
 }
 
 int32_t tarn_session_feed_text(tarn_session* session, const char* text, uint64_t text_bytes,
                                uint32_t flags) {
   return feed_text(kWaits, session, text, text_bytes, flags);
 }
+int32_t tarn_submit_feed_text(tarn_session* session, const char* text, uint64_t text_bytes,
+                              uint32_t flags, void* request) {
+  return feed_text(later(request), session, text, text_bytes, flags);
+}
 
 int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options* options) {
   return generate(kWaits, session, options);
+}
+int32_t tarn_submit_generate(tarn_session* session, const tarn_generate_options* options,
+                             void* request) {
+  return generate(later(request), session, options);
 }
 
 int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids_out,
                             uint64_t ids_max, uint64_t* n_out) {
   return tokens(kWaits, session, begin, ids_out, ids_max, n_out);
 }
+int32_t tarn_submit_tokens(tarn_session* session, uint64_t begin, uint32_t* ids_out,
+                           uint64_t ids_max, uint64_t* n_out, void* request) {
+  return tokens(later(request), session, begin, ids_out, ids_max, n_out);
+}
 
 int32_t tarn_session_wait(tarn_session* session, int32_t timeout_ms) {
   return wait(kWaits, session, timeout_ms);
+}
+int32_t tarn_submit_wait(tarn_session* session, int32_t timeout_ms, void* request) {
+  return wait(later(request), session, timeout_ms);
 }
 
 int32_t tarn_session_truncate(tarn_session* session, uint64_t n_tokens) {
   return truncate(kWaits, session, n_tokens);
 }
+int32_t tarn_submit_truncate(tarn_session* session, uint64_t n_tokens, void* request) {
+  return truncate(later(request), session, n_tokens);
+}
 
 int32_t tarn_session_fork(tarn_session* session, tarn_session** session_out) {
   return fork_session(kWaits, session, session_out);
+}
+int32_t tarn_submit_fork(tarn_session* session, tarn_session** session_out, void* request) {
+  return fork_session(later(request), session, session_out);
 }
 
 }  // extern "C"

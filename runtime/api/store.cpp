@@ -101,23 +101,42 @@ int32_t tarn_store_list(tarn_engine* engine, tarn_stored* rows_out, uint64_t row
                         uint64_t* n_out) {
   return list(kWaits, engine, rows_out, rows_max, n_out);
 }
+int32_t tarn_submit_store_list(tarn_engine* engine, tarn_stored* rows_out, uint64_t rows_max,
+                               uint64_t* n_out, void* request) {
+  return list(later(request), engine, rows_out, rows_max, n_out);
+}
 
 int32_t tarn_store_remove(tarn_engine* engine, const char* name) {
   return remove(kWaits, engine, name);
 }
+int32_t tarn_submit_store_remove(tarn_engine* engine, const char* name, void* request) {
+  return remove(later(request), engine, name);
+}
 
 int32_t tarn_store_check(tarn_engine* engine, int32_t removes, tarn_store_checked* checked_out) {
   return check(kWaits, engine, removes, checked_out);
+}
+int32_t tarn_submit_store_check(tarn_engine* engine, int32_t removes,
+                                tarn_store_checked* checked_out, void* request) {
+  return check(later(request), engine, removes, checked_out);
 }
 
 int32_t tarn_store_pack(tarn_engine* engine, const char* const* names, uint32_t n_names,
                         const char* path) {
   return pack(kWaits, engine, names, n_names, path);
 }
+int32_t tarn_submit_store_pack(tarn_engine* engine, const char* const* names, uint32_t n_names,
+                               const char* path, void* request) {
+  return pack(later(request), engine, names, n_names, path);
+}
 
 int32_t tarn_store_unpack(tarn_engine* engine, const char* path, const char* name,
                           tarn_unpacked* unpacked_out) {
   return unpack(kWaits, engine, path, name, unpacked_out);
+}
+int32_t tarn_submit_store_unpack(tarn_engine* engine, const char* path, const char* name,
+                                 tarn_unpacked* unpacked_out, void* request) {
+  return unpack(later(request), engine, path, name, unpacked_out);
 }
 
 int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* path) {

@@ -179,10 +179,19 @@ int32_t tarn_engine_plan(tarn_engine* engine, tarn_plan* plan_out) {
 int32_t tarn_engine_status_get(tarn_engine* engine, tarn_engine_status* status_out) {
   return status_get(kWaits, engine, status_out);
 }
+int32_t tarn_submit_engine_status_get(tarn_engine* engine, tarn_engine_status* status_out,
+                                      void* request) {
+  return status_get(later(request), engine, status_out);
+}
 
 int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes, uint32_t flags,
                       uint32_t* ids_out, uint64_t ids_max, uint64_t* n_out) {
   return tokenize(kWaits, engine, text, text_bytes, flags, ids_out, ids_max, n_out);
+}
+int32_t tarn_submit_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes,
+                             uint32_t flags, uint32_t* ids_out, uint64_t ids_max, uint64_t* n_out,
+                             void* request) {
+  return tokenize(later(request), engine, text, text_bytes, flags, ids_out, ids_max, n_out);
 }
 
 int32_t tarn_piece(tarn_engine* engine, uint32_t token, char* bytes_out, uint64_t bytes_max,

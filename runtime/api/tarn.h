@@ -5,6 +5,7 @@
  *
  *   tarn_open        reads the model, prints nothing, reserves every byte it will ever use
  *   tarn_session_*   a conversation: feed tokens or text, generate, fork, truncate
+ *   tarn_submit_*    the same calls, which return at once, for a host with one event loop
  *   tarn_close       releases everything (except what a disk that does not answer still uses)
  *
  * Link with:  cc host.c libtarn.a -luring -lstdc++ -lpthread -lm
@@ -292,7 +293,12 @@ enum {
 };
 TARN_API const char* tarn_finish_name(int32_t finish);
 
-enum { TARN_EVENT_TOKEN = 1, TARN_EVENT_TEXT = 2, TARN_EVENT_DONE = 3 };
+enum {
+  TARN_EVENT_TOKEN = 1,
+  TARN_EVENT_TEXT = 2,
+  TARN_EVENT_DONE = 3,
+  TARN_EVENT_REPLY = 4 /* to a submitted call */
+};
 
 typedef struct tarn_logprob {
   uint32_t token;
@@ -308,11 +314,13 @@ typedef struct tarn_event {
   float logprob;  /* TOKEN; 0 with no_logprobs */
   uint32_t n_top; /* TOKEN: entries of top, best first */
   tarn_logprob top[20];
-  uint32_t text_bytes;   /* TEXT */
-  char text[512];        /* TEXT; terminated, may hold zero bytes before its end */
+  uint32_t text_bytes;   /* TEXT, REPLY */
+  char text[512];        /* TEXT; terminated, may hold zero bytes before its end. REPLY: the error's
+                            sentence, as tarn_error_text() has it for a blocking call */
   int32_t finish;        /* DONE */
   int32_t status;        /* DONE: a tarn_status, 0 unless finish is TARN_FINISH_ERROR; then
-                           tarn_session_wait has the text, until the session continues */
+                           tarn_session_wait has the text, until the session continues.
+                           REPLY: what the blocking call would have returned */
   uint32_t n_tokens;     /* DONE: generated */
   uint64_t prefill_ns;   /* DONE: from the first feed since the last DONE to the first token */
   uint64_t decode_ns;    /* DONE: from the first token to the last */
@@ -322,13 +330,15 @@ typedef struct tarn_event {
                            first token is no decode step; 1 without any */
   uint32_t reused_from_memory; /* DONE: tokens fed since the last DONE whose KV was there; */
   uint32_t reused_from_disk;   /* and those whose KV the store had */
-  tarn_session* session;       /* whose event it is */
-  void* user;                  /* the session's */
+  tarn_session* session; /* whose event it is, which was called, or which was created by a call on
+                            the engine; else NULL */
+  void* user;            /* the session's; in a reply to create or restore the options' */
+  void* request;         /* REPLY: as it was submitted */
 } tarn_event;
 
 /* Starts to generate after the fed tokens, of which there must be at least one. Read the events
- * with tarn_session_poll until DONE; before that the session begins nothing new. A reader that does
- * not poll stops only its own session. */
+ * with tarn_session_poll, or of all sessions with tarn_engine_take, until DONE; before that the
+ * session begins nothing new. A reader that does not read stops only its own session. */
 TARN_API int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options* options);
 /* Returns the next event. Waits up to timeout_ms (-1: for ever). TARN_WOULD_BLOCK: there is none by
  * then; TARN_INVALID_REQUEST: the session does not generate. */
@@ -340,9 +350,9 @@ TARN_API int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms,
 typedef int32_t (*tarn_event_fn)(void* context, const tarn_event* event);
 TARN_API int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* options,
                                   tarn_event_fn on_event, void* context);
-/* Cancels a running generation, or the rest of a prefill, and what calls of the session that wait
- * for their turn begin. Returns at once; a generation's DONE follows. Tokens that were fed last and
- * are not yet computed are removed; earlier ones stay. Later calls are not affected. On a CPU DONE
+/* Cancels a running generation, or the rest of a prefill, and what earlier submitted calls of the
+ * session begin. Returns at once; a generation's DONE follows. Tokens that were fed last and are
+ * not yet computed are removed; earlier ones stay. Later calls are not affected. On a CPU DONE
  * comes before the end of the current step. That step, which takes seconds for a prompt, continues
  * only if other sessions have tokens in it; then the next call waits for its end. On a GPU DONE
  * comes at the end of the step. */
@@ -391,6 +401,66 @@ TARN_API int32_t tarn_session_truncate(tarn_session* session, uint64_t n_tokens)
  * copied. Its user is NULL. TARN_INVALID_REQUEST: the session generates or computes.
  * TARN_WOULD_BLOCK: engine.sessions_max are open, or other sessions hold the KV now. */
 TARN_API int32_t tarn_session_fork(tarn_session* session, tarn_session** session_out);
+
+/* ---- Calls that return at once -------------------------------------------------------------- */
+
+/* For a host with one event loop: submit calls, wait for one descriptor, take replies and events.
+ *
+ *   struct pollfd ready = {.fd = tarn_engine_fd(engine), .events = POLLIN};
+ *   tarn_submit_feed_text(session, text, text_bytes, TARN_ADD_SPECIAL, &my_feed);
+ *   tarn_submit_generate(session, &options, &my_generate);
+ *   while (poll(&ready, 1, -1) >= 0) {
+ *     tarn_event event = TARN_INIT(tarn_event);
+ *     int32_t status;
+ *     while ((status = tarn_engine_take(engine, &event)) == TARN_OK) handle(&event);
+ *     if (status != TARN_WOULD_BLOCK) break;  // the engine is dead, or the GPU is lost
+ *   }
+ *
+ * Arguments are those of the blocking form, and a last `request`, which comes back in the reply.
+ * What they point to (ids, texts, names, arrays of options, out-parameters) stays valid and
+ * unchanged until the reply is taken; an options struct itself is copied. Out-parameters are
+ * written before the reply.
+ *
+ * TARN_OK: the call is queued, and exactly one reply comes. Otherwise nothing was queued and no
+ * reply comes: TARN_INVALID_REQUEST, an argument is wrong by itself; TARN_WOULD_BLOCK, 256 calls
+ * are unanswered or their replies not taken; and what every call returns on an engine that is dead,
+ * lost, or not this process' own. Calls of one session, blocking ones too, are carried out in the
+ * order in which they were made; a wait holds back no later call. Different sessions have no order.
+ * A timeout of tarn_submit_wait is noticed between two steps. What tarn_close ends has no reply.
+ * After tarn_session_destroy no event of the session comes, only replies; calls behind it are
+ * answered TARN_INVALID_REQUEST. tarn_session_cancel, _info_get and _list, tarn_piece,
+ * tarn_is_end and tarn_engine_plan wait for no step, so they have no such form.
+ */
+TARN_API int32_t tarn_submit_create(tarn_engine* engine, const tarn_session_options* options,
+                                    tarn_session** session_out, void* request);
+TARN_API int32_t tarn_submit_destroy(tarn_session* session, void* request);
+TARN_API int32_t tarn_submit_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids,
+                                  void* request);
+TARN_API int32_t tarn_submit_feed_text(tarn_session* session, const char* text, uint64_t text_bytes,
+                                       uint32_t flags, void* request);
+TARN_API int32_t tarn_submit_generate(tarn_session* session, const tarn_generate_options* options,
+                                      void* request);
+TARN_API int32_t tarn_submit_wait(tarn_session* session, int32_t timeout_ms, void* request);
+TARN_API int32_t tarn_submit_tokens(tarn_session* session, uint64_t begin, uint32_t* ids_out,
+                                    uint64_t ids_max, uint64_t* n_out, void* request);
+TARN_API int32_t tarn_submit_truncate(tarn_session* session, uint64_t n_tokens, void* request);
+TARN_API int32_t tarn_submit_fork(tarn_session* session, tarn_session** session_out, void* request);
+TARN_API int32_t tarn_submit_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes,
+                                      uint32_t flags, uint32_t* ids_out, uint64_t ids_max,
+                                      uint64_t* n_out, void* request);
+TARN_API int32_t tarn_submit_engine_status_get(tarn_engine* engine, tarn_engine_status* status_out,
+                                               void* request);
+
+/* A descriptor (eventfd) that is readable while tarn_engine_take has something, or the engine has
+ * ended. For poll and epoll alone: do not read, write or close it; it is closed with the engine.
+ * -1: the call was refused, and tarn_error_text() says why. */
+TARN_API int32_t tarn_engine_fd(tarn_engine* engine);
+/* Takes the next reply, or else the next event of any session, and never waits. Replies come as
+ * their calls ended, before events that follow from them; sessions with events are served in turn.
+ * Any thread may take, and tarn_session_poll may read some sessions meanwhile: each event comes
+ * once. TARN_WOULD_BLOCK: there is none now; TARN_INTERNAL, TARN_DEVICE_LOST: there will be none
+ * any more. */
+TARN_API int32_t tarn_engine_take(tarn_engine* engine, tarn_event* event_out);
 
 #ifdef __cplusplus
 }

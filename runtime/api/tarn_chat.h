@@ -55,6 +55,16 @@ TARN_API int32_t tarn_chat_render(tarn_engine* engine, const char* messages_json
 TARN_API int32_t tarn_session_feed_chat(tarn_session* session, const char* messages_json,
                                         uint64_t n_bytes, const tarn_chat_options* options);
 
+/* Calls that return at once, as in tarn.h. */
+TARN_API int32_t tarn_submit_chat_render(tarn_engine* engine, const char* messages_json,
+                                         uint64_t n_bytes, const tarn_chat_options* options,
+                                         char* text_out, uint64_t text_max,
+                                         uint64_t* text_bytes_out, uint32_t* ids_out,
+                                         uint64_t ids_max, uint64_t* n_ids_out, void* request);
+TARN_API int32_t tarn_submit_feed_chat(tarn_session* session, const char* messages_json,
+                                       uint64_t n_bytes, const tarn_chat_options* options,
+                                       void* request);
+
 #ifdef __cplusplus
 }
 #endif

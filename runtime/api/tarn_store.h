@@ -130,6 +130,25 @@ TARN_API int32_t tarn_session_export(tarn_engine* engine, const char* name, cons
 TARN_API int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* name);
 TARN_API int32_t tarn_session_delete(tarn_engine* engine, const char* name);
 
+/* ---- Calls that return at once, as in tarn.h ------------------------------------------------ */
+
+/* tarn_ingest has no such form: submit create, feed, keep, wait, save and destroy, each when the
+ * one before it was answered. tarn_submit_store_pack exports a single session, too. */
+TARN_API int32_t tarn_submit_keep(tarn_session* session, const char* name, void* request);
+TARN_API int32_t tarn_submit_save(tarn_session* session, const char* name, void* request);
+TARN_API int32_t tarn_submit_restore(tarn_engine* engine, const tarn_session_options* options,
+                                     const char* name, tarn_session** session_out,
+                                     tarn_restored* restored_out, void* request);
+TARN_API int32_t tarn_submit_store_list(tarn_engine* engine, tarn_stored* rows_out,
+                                        uint64_t rows_max, uint64_t* n_out, void* request);
+TARN_API int32_t tarn_submit_store_remove(tarn_engine* engine, const char* name, void* request);
+TARN_API int32_t tarn_submit_store_check(tarn_engine* engine, int32_t removes,
+                                         tarn_store_checked* checked_out, void* request);
+TARN_API int32_t tarn_submit_store_pack(tarn_engine* engine, const char* const* names,
+                                        uint32_t n_names, const char* path, void* request);
+TARN_API int32_t tarn_submit_store_unpack(tarn_engine* engine, const char* path, const char* name,
+                                          tarn_unpacked* unpacked_out, void* request);
+
 #ifdef __cplusplus
 }
 #endif

@@ -113,6 +113,15 @@ inline constexpr HandleCall kHandleCalls[] = {
        return is_refusal(
            on, tarn_session_feed_chat(on.session, kAnyMessages, sizeof kAnyMessages - 1, nullptr));
      }},
+    {"tarn_engine_fd",
+     [](const Handles& on) {
+       return tarn_engine_fd(on.engine) == -1 && is_refusal(on, TARN_INVALID_REQUEST);
+     }},
+    {"tarn_engine_take",
+     [](const Handles& on) {
+       auto event = filled<tarn_event>();
+       return is_refusal(on, tarn_engine_take(on.engine, &event)) && is_zeroed(event);
+     }},
     {"tarn_session_list",
      [](const Handles& on) {
        auto row = filled<tarn_session_row>();
@@ -205,6 +214,118 @@ inline constexpr HandleCall kHandleCalls[] = {
      [](const Handles& on) {
        auto unpacked = filled<tarn_unpacked>();
        return is_refusal(on, tarn_store_unpack(on.engine, on.path.c_str(), nullptr, &unpacked)) &&
+              is_zeroed(unpacked);
+     }},
+    // The forms that return at once.
+    {"tarn_submit_create",
+     [](const Handles& on) {
+       auto* session = reinterpret_cast<tarn_session*>(kUnwritten);
+       return is_refusal(on, tarn_submit_create(on.engine, nullptr, &session, nullptr)) &&
+              session == nullptr;
+     }},
+    {"tarn_submit_destroy",
+     [](const Handles& on) { return is_refusal(on, tarn_submit_destroy(on.session, nullptr)); }},
+    {"tarn_submit_feed",
+     [](const Handles& on) {
+       return is_refusal(on, tarn_submit_feed(on.session, &kAnyId, 1, nullptr));
+     }},
+    {"tarn_submit_feed_text",
+     [](const Handles& on) {
+       return is_refusal(on, tarn_submit_feed_text(on.session, kAnyText, 6, 0, nullptr));
+     }},
+    {"tarn_submit_generate",
+     [](const Handles& on) {
+       const tarn_generate_options options = TARN_INIT(tarn_generate_options);
+       return is_refusal(on, tarn_submit_generate(on.session, &options, nullptr));
+     }},
+    {"tarn_submit_wait",
+     [](const Handles& on) { return is_refusal(on, tarn_submit_wait(on.session, -1, nullptr)); }},
+    {"tarn_submit_tokens",
+     [](const Handles& on) {
+       uint32_t ids[64];
+       uint64_t n = kUnwritten;
+       return is_refusal(on, tarn_submit_tokens(on.session, 0, ids, 64, &n, nullptr)) && n == 0;
+     }},
+    {"tarn_submit_truncate",
+     [](const Handles& on) {
+       return is_refusal(on, tarn_submit_truncate(on.session, 1, nullptr));
+     }},
+    {"tarn_submit_fork",
+     [](const Handles& on) {
+       auto* session = reinterpret_cast<tarn_session*>(kUnwritten);
+       return is_refusal(on, tarn_submit_fork(on.session, &session, nullptr)) && session == nullptr;
+     }},
+    {"tarn_submit_keep",
+     [](const Handles& on) {
+       return is_refusal(on, tarn_submit_keep(on.session, "other", nullptr));
+     }},
+    {"tarn_submit_save",
+     [](const Handles& on) {
+       return is_refusal(on, tarn_submit_save(on.session, "other", nullptr));
+     }},
+    {"tarn_submit_restore",
+     [](const Handles& on) {
+       auto* session = reinterpret_cast<tarn_session*>(kUnwritten);
+       auto restored = filled<tarn_restored>();
+       return is_refusal(on, tarn_submit_restore(on.engine, nullptr, "kept", &session, &restored,
+                                                 nullptr)) &&
+              session == nullptr && is_zeroed(restored);
+     }},
+    {"tarn_submit_feed_chat",
+     [](const Handles& on) {
+       return is_refusal(on, tarn_submit_feed_chat(on.session, kAnyMessages,
+                                                   sizeof kAnyMessages - 1, nullptr, nullptr));
+     }},
+    {"tarn_submit_tokenize",
+     [](const Handles& on) {
+       uint32_t ids[64];
+       uint64_t n = kUnwritten;
+       return is_refusal(on,
+                         tarn_submit_tokenize(on.engine, kAnyText, 6, 0, ids, 64, &n, nullptr)) &&
+              n == 0;
+     }},
+    {"tarn_submit_engine_status_get",
+     [](const Handles& on) {
+       auto status = filled<tarn_engine_status>();
+       return is_refusal(on, tarn_submit_engine_status_get(on.engine, &status, nullptr)) &&
+              is_zeroed(status);
+     }},
+    {"tarn_submit_chat_render",
+     [](const Handles& on) {
+       char text[64];
+       uint32_t ids[64];
+       uint64_t n_bytes = kUnwritten, n_ids = kUnwritten;
+       return is_refusal(on, tarn_submit_chat_render(
+                                 on.engine, kAnyMessages, sizeof kAnyMessages - 1, nullptr, text,
+                                 sizeof text, &n_bytes, ids, 64, &n_ids, nullptr)) &&
+              n_bytes == 0 && n_ids == 0;
+     }},
+    {"tarn_submit_store_list",
+     [](const Handles& on) {
+       auto row = filled<tarn_stored>();
+       uint64_t n = kUnwritten;
+       return is_refusal(on, tarn_submit_store_list(on.engine, &row, 1, &n, nullptr)) && n == 0;
+     }},
+    {"tarn_submit_store_remove",
+     [](const Handles& on) {
+       return is_refusal(on, tarn_submit_store_remove(on.engine, "kept", nullptr));
+     }},
+    {"tarn_submit_store_check",
+     [](const Handles& on) {
+       auto checked = filled<tarn_store_checked>();
+       return is_refusal(on, tarn_submit_store_check(on.engine, 0, &checked, nullptr)) &&
+              is_zeroed(checked);
+     }},
+    {"tarn_submit_store_pack",
+     [](const Handles& on) {
+       return is_refusal(on,
+                         tarn_submit_store_pack(on.engine, nullptr, 0, on.path.c_str(), nullptr));
+     }},
+    {"tarn_submit_store_unpack",
+     [](const Handles& on) {
+       auto unpacked = filled<tarn_unpacked>();
+       return is_refusal(on, tarn_submit_store_unpack(on.engine, on.path.c_str(), nullptr,
+                                                      &unpacked, nullptr)) &&
               is_zeroed(unpacked);
      }},
 };
