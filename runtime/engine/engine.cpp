@@ -154,7 +154,8 @@ const StepTrace& Engine::step() {
   release_slots();
   const std::span<Ready> ready = ready_sessions();
   run_due_jobs(ready);
-  schedule(ready, plan_.rows_max, &schedule_);
+  const step::StepLimits limits{.rows_max = plan_.rows_max, .prompt_rows_max = plan_.rows_max};
+  schedule(ready, limits, shares_, &schedule_);
   collect_rows();
   prepare_selection();
   const exec::Backend::Traffic traffic = run_batch();

@@ -92,6 +92,7 @@ class Engine final : public Sessions, private step::StepHost {
   exec::Executor executor_{};
   chat::ModelTemplates templates_{};
   step::Schedule schedule_{};
+  step::Shares shares_{};
   StepTrace trace_{};         // of the step under way, or the last one
   bool may_abandon_ = false;  // while nothing of the step counts yet
   void (*on_early_end_)(void* context) = nullptr;

@@ -14,12 +14,13 @@
 namespace tarn::engine {
 
 struct SessionsMemory {
-  std::span<Session> sessions;    // not constructed
-  std::span<u32> ids;             // [n_sessions, context_tokens]
-  std::span<Event> events;        // [n_sessions, EventRing::kEvents]
-  std::span<char> event_text;     // [n_sessions, EventRing::kTextBytes]
-  std::span<step::Ready> ready;   // [n_sessions], of a step
-  std::span<step::Slice> slices;  // [n_sessions], of a step
+  std::span<Session> sessions;                 // not constructed
+  std::span<u32> ids;                          // [n_sessions, context_tokens]
+  std::span<Event> events;                     // [n_sessions, EventRing::kEvents]
+  std::span<char> event_text;                  // [n_sessions, EventRing::kTextBytes]
+  std::span<step::Ready> ready;                // [n_sessions], of a step
+  std::span<step::Slice> slices;               // [n_sessions], of a step
+  std::span<step::ShareRing::Account> shares;  // [n_sessions, step::Shares::kAccounts]
   static SessionsMemory carve(Carver& carver, u32 n_sessions, u32 context_tokens);
   // Session i, with its ids and events.
   Session& construct(u32 i) const;
@@ -56,7 +57,9 @@ inline SessionsMemory SessionsMemory::carve(Carver& carver, u32 n_sessions, u32 
           .events = carver.rows<Event>("events", n_sessions, EventRing::kEvents),
           .event_text = carver.rows<char>("text", n_sessions, EventRing::kTextBytes),
           .ready = carver.rows<step::Ready>("ready", n_sessions, 1),
-          .slices = carver.rows<step::Slice>("slice", n_sessions, 1)};
+          .slices = carver.rows<step::Slice>("slice", n_sessions, 1),
+          .shares =
+              carver.rows<step::ShareRing::Account>("shares", n_sessions, step::Shares::kAccounts)};
 }
 
 inline SamplingMemory SamplingMemory::carve(Carver& carver, u32 n_vocab, u32 logit_rows_max) {

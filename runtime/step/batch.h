@@ -8,6 +8,7 @@
 //   thread   the engine's
 #pragma once
 
+#include <array>
 #include <span>
 
 #include "platform/base/types.h"
@@ -30,6 +31,7 @@ enum class RunState : u8 { runs, dropped, failed };
 
 // Background work takes what interactive work leaves.
 enum class Priority : u8 { interactive, background };
+inline constexpr std::array kPriorities = {Priority::interactive, Priority::background};
 
 // A session that has rows for a step.
 struct Ready {
@@ -38,6 +40,8 @@ struct Ready {
   u32 n_rows = 0;             // that it could give now
   bool is_generated = false;  // its one row is that of a generated token
   bool waits = false;         // for a job: not in this step
+  u32 tenant = 0;             // a small index
+  Priority priority = Priority::interactive;
 };
 
 // Rows of one sequence that stand next to each other in a batch; ascending positions.
