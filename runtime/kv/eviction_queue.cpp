@@ -5,6 +5,11 @@
 #include "platform/base/assert.h"
 
 namespace tarn::kv {
+namespace {
+
+constexpr u64 kTickMask = (u64{1} << 62) - 1;  // of next_use
+
+}  // namespace
 
 void EvictionQueue::init(Carver& carver, u32 n_groups) {
   static_assert(sizeof(Node) == 16);
@@ -57,13 +62,13 @@ void EvictionQueue::expect(u32 group_idx, u64 tick) {
   TARN_ASSERT(tick >= cycle_begin_);
   const bool is_clean = in(group_idx) == In::clean;
   if (is_clean) remove(group_idx);
-  nodes_[group_idx].next_use = tick & (~u64{0} >> 2);
+  nodes_[group_idx].next_use = tick & kTickMask;
   if (is_clean) push_clean(group_idx, /*soonest=*/true);
 }
 
 void EvictionQueue::set_next_use(u32 group_idx, u64 tick) {
   TARN_ASSERT(in(group_idx) == In::neither);
-  nodes_[group_idx].next_use = tick & (~u64{0} >> 2);
+  nodes_[group_idx].next_use = tick & kTickMask;
 }
 
 bool EvictionQueue::goes_before(u32 group_idx, u64 tick) const {
