@@ -48,7 +48,7 @@ const char* copy_in(const T* from, T* to) {
 
 // What a session is created with, of options that may be NULL; or why not.
 struct NewSession {
-  engine::Engine::SessionArgs args{};
+  engine::SessionArgs args{};
   void* user = nullptr;
 };
 inline const char* read_options(const tarn_session_options* options, NewSession* session) {

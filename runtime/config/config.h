@@ -42,6 +42,9 @@ struct Config {
   u64 context_tokens = 0;  // planned slots of all sessions together
   u32 sessions_max = 4;
   u32 batch_rows_max = 512;
+  u32 running_max = 16;
+  u32 waiting_max = 64;
+  u32 token_gap_ms = 250;
   u64 chat_memory_bytes = 0;
   u64 text_scratch_bytes = 2 * kMiB;  // of the tokenizer at most; no key: the demo takes none
   u32 n_threads = 0;
@@ -106,6 +109,14 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("engine.sessions_max", self.sessions_max, u64{1}, u64{1024}, "open sessions at a time");
   on("engine.batch_rows_max", self.batch_rows_max, u64{1}, u64{8192},
      "rows of one step: prefill slice and decode batch together");
+  on("engine.running_max", self.running_max, u64{1}, u64{1024},
+     "sessions that compute or generate at a time, and one of each other tenant; others wait");
+  on("engine.waiting_max", self.waiting_max, u64{1}, u64{1024},
+     "sessions that wait for their turn, and one of each other tenant; further ones are told to "
+     "try later");
+  on("engine.token_gap_ms", self.token_gap_ms, u64{0}, u64{60'000},
+     "prompts slow running answers to a token in so many milliseconds, or to the time of a step "
+     "with 8 of their tokens; 0: no bound");
   on("chat.memory_bytes", self.chat_memory_bytes, u64{0}, kGiB,
      "memory that one conversation is rendered in, if the model has a chat template; 0: 1 MiB and "
      "32 bytes for each token of the context");

@@ -34,6 +34,18 @@ class PhaseTimer {
   u64 start_ns_;
 };
 
+// Prompts slow down the answers that run beside them, up to the bound on the gap between tokens.
+step::StepLimits limits_of(std::span<const Ready> ready, const plan::Plan& plan,
+                           const step::Pace& pace) {
+  const auto n_answers = static_cast<u32>(std::ranges::count_if(ready, [](const Ready& each) {
+    return each.kind == RunKind::decode && each.priority == step::Priority::interactive;
+  }));
+  step::StepLimits limits{.rows_max = plan.rows_max, .prompt_rows_max = plan.rows_max};
+  if (n_answers > 0 && plan.token_gap_ns > 0)
+    limits.prompt_rows_max = pace.prompt_rows(plan.token_gap_ns, n_answers, plan.rows_max);
+  return limits;
+}
+
 }  // namespace
 
 Engine::~Engine() { close(); }
@@ -93,7 +105,7 @@ void Engine::run_due_jobs(std::span<Ready> ready) {
     each.waits = !waits || *waits;
     if (waits) continue;
     TARN_ASSERT(kv_.has_tiers());
-    (void)lose_kv(s);
+    lose_kv(s);
     if (s.state != SessionState::idle) give_up(s, waits.error());
   }
   may_abandon_ = false;
@@ -152,18 +164,21 @@ const StepTrace& Engine::step() {
   executor_.clear();
   (void)end_all_cancelled();
   release_slots();
+  admit();
   const std::span<Ready> ready = ready_sessions();
   run_due_jobs(ready);
-  const step::StepLimits limits{.rows_max = plan_.rows_max, .prompt_rows_max = plan_.rows_max};
-  schedule(ready, limits, shares_, &schedule_);
+  schedule(ready, limits_of(ready, plan_, pace_), shares_, &schedule_);
   collect_rows();
   prepare_selection();
   const exec::Backend::Traffic traffic = run_batch();
+  admit();
   run_idle();
   if (device_lost()) return trace_;
   trace_selection(&trace_, selector_.take_spent(), traffic);
   trace_disk(&trace_.disk, kv_before, kv_.stats());
   trace_.end_ns = clock_->now_ns();
+  if (!trace_.abandoned && trace_.n_rows > 0)
+    pace_.observe(trace_.n_decode_rows, trace_.n_prefill_rows, trace_.end_ns - trace_.start_ns);
   status_.counters.add(trace_);
   return trace_;
 }
@@ -195,7 +210,7 @@ exec::Backend::Traffic Engine::run_batch() {
     Session& s = sessions_[run.session];
     if (s.state != SessionState::idle) continue;
     if (run.state == step::RunState::failed) {
-      (void)lose_kv(s);
+      lose_kv(s);
       give_up(s, kv_.error());
     }
     run.state = step::RunState::dropped;
@@ -265,9 +280,9 @@ void Engine::commit_rows() {
     if (run.state == step::RunState::failed) {
       const u32 n_taken = s.n_taken;
       const bool reads_on = select_config_.is_full() || s.generation.n_generated == 0;
-      const bool has_room = lose_kv(s);
+      lose_kv(s);
       // What it had taken from others it computes now, as if that had not been there.
-      if (has_room && reads_on && s.sequence.n_slots() < n_taken) continue;
+      if (reads_on && s.sequence.n_slots() < n_taken) continue;
       give_up(s, kv_.error());
       continue;
     }

@@ -18,6 +18,7 @@
 #include "runtime/engine/open_args.h"
 #include "runtime/engine/sessions.h"
 #include "runtime/exec/executor.h"
+#include "runtime/step/pace.h"
 
 namespace tarn::lab {
 class Probe;
@@ -92,7 +93,7 @@ class Engine final : public Sessions, private step::StepHost {
   exec::Executor executor_{};
   chat::ModelTemplates templates_{};
   step::Schedule schedule_{};
-  step::Shares shares_{};
+  step::Pace pace_{};
   StepTrace trace_{};         // of the step under way, or the last one
   bool may_abandon_ = false;  // while nothing of the step counts yet
   void (*on_early_end_)(void* context) = nullptr;

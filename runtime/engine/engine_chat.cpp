@@ -20,12 +20,10 @@ Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& convers
   const auto n_ids = static_cast<u32>(ids.size());
   const auto n_common =
       static_cast<u32>(std::ranges::mismatch(s.ids.first(s.n_ids), ids).in2 - ids.begin());
-  if (!s.sequence.has_room(std::min(n_common, s.sequence.n_slots()), n_ids)) {
-    return no_slots_left(kv_.pool(), n_ids);
-  }
   if (n_common < std::min({s.chat.n_ids, s.n_ids, n_ids}))
     tell_of_change(s, conversation, n_common);
   if (n_common < s.n_ids) TARN_CHECK(truncate(idx, n_common));
+  s.n_parked = 0;  // what is taken of it again counts
   const u32 n_kept = std::min({n_common, s.sequence.n_slots(), n_ids - std::min(n_ids, 1u)});
   const kv::Reused before = std::exchange(s.generation.reused, {});
   if (const Result<void> fed = feed(idx, ids.subspan(n_common)); !fed) {

@@ -9,6 +9,7 @@
 #include "runtime/arena/carver.h"
 #include "runtime/engine/session.h"
 #include "runtime/plan/plan.h"
+#include "runtime/step/admission.h"
 #include "runtime/step/schedule.h"
 
 namespace tarn::engine {
@@ -21,6 +22,8 @@ struct SessionsMemory {
   std::span<step::Ready> ready;                // [n_sessions], of a step
   std::span<step::Slice> slices;               // [n_sessions], of a step
   std::span<step::ShareRing::Account> shares;  // [n_sessions, step::Shares::kAccounts]
+  std::span<step::Waiting> waiting;            // [n_sessions], for a place
+  std::span<u32> n_running;                    // [n_sessions], by tenant
   static SessionsMemory carve(Carver& carver, u32 n_sessions, u32 context_tokens);
   // Session i, with its ids and events.
   Session& construct(u32 i) const;
@@ -59,7 +62,9 @@ inline SessionsMemory SessionsMemory::carve(Carver& carver, u32 n_sessions, u32 
           .ready = carver.rows<step::Ready>("ready", n_sessions, 1),
           .slices = carver.rows<step::Slice>("slice", n_sessions, 1),
           .shares =
-              carver.rows<step::ShareRing::Account>("shares", n_sessions, step::Shares::kAccounts)};
+              carver.rows<step::ShareRing::Account>("shares", n_sessions, step::Shares::kAccounts),
+          .waiting = carver.rows<step::Waiting>("waiting", n_sessions, 1),
+          .n_running = carver.rows<u32>("running", n_sessions, 1)};
 }
 
 inline SamplingMemory SamplingMemory::carve(Carver& carver, u32 n_vocab, u32 logit_rows_max) {

@@ -319,7 +319,7 @@ Result<void> Engine::Opening::place_sessions() {
   e_.sessions_ = memory.sessions;
   e_.ready_ = memory.ready;
   e_.schedule_ = {.slices = memory.slices};
-  e_.shares_.init(memory.shares);
+  e_.init_places(memory.shares, memory.waiting, memory.n_running);
   TARN_TRY(e_.identity_,
            kv_identity(e_.model_, e_.plan_, static_cast<u32>(e_.kv_type_), runs_on_gpu_));
   return in_tiers() ? open_tiers() : Result<void>{};

@@ -10,6 +10,7 @@ void Generation::begin(const GenerateParams& params, const text::Tokenizer& toke
   first_draw_ = params.first_draw;
   detokenizer_ = text::Detokenizer(tokenizer);
   first_token_ns_ = last_token_ns_ = 0;
+  deadline_ns = params.deadline_ns;
   kv_reads = {};
   forced = {};
   events.clear();

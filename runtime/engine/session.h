@@ -5,9 +5,12 @@
 //                logits are wanted, so that they never have to be computed again
 //   generating   the same, and the last row's logits are sampled
 //
+// A session that computes or generates waits for a place first (places.h). One without a
+// place keeps its KV until somebody needs the room; its tokens stay in any case.
+//
 //   thread       the engine's, but for `cancel` and the reader's end of `events`
 //
-// Invariant: KV slots <= n_ids; slots are reserved for all n_ids tokens.
+// Invariant: KV slots <= n_ids; with a place, slots are reserved for all n_ids tokens.
 #pragma once
 
 #include <algorithm>
@@ -106,6 +109,14 @@ struct Session {
   Generation generation{};
   std::atomic<bool> cancel{false};
   step::Priority priority = step::Priority::interactive;
+  u32 tenant_idx = 0;  // of the tenants that have open sessions
+
+  bool has_place = false;  // steps give it rows
+  u64 order = 0;           // of arrival among those that wait for a place
+  u32 n_overtaken = 0;     // by later ones
+  u64 used_at = 0;         // when it last got a place, in places given
+  u64 placed_ns = 0;       // and by the clock
+  u32 n_parked = 0;        // slots that it had when others needed the room
 
   u32 turn_begin = 0;      // where the last input begins
   store::Key root{};       // of its pages' keys: only sessions of one tenant share them
@@ -130,8 +141,14 @@ struct Session {
   u32 n_computable() const {
     return on_logits != nullptr || n_pending() == 0 ? n_pending() : n_pending() - 1;
   }
+  bool is_busy() const {
+    return state == SessionState::computing || state == SessionState::generating;
+  }
+  bool has_begun() const { return state == SessionState::generating && generation.n_generated > 0; }
+  bool waits() const { return is_busy() && !has_place; }
   // Rows that it could put into a step now.
   u32 n_ready_rows(const GenerationScratch& scratch) const {
+    if (!has_place) return 0;
     if (state == SessionState::computing) return n_computable();
     if (state != SessionState::generating) return 0;
     return generation.has_room(scratch) ? n_pending() : 0;
@@ -142,12 +159,17 @@ struct Session {
     return state == SessionState::generating && generation.has_room(scratch);
   }
   // Of what was fed last, tokens stay that were computed before this step.
-  void end_cancelled(const GenerationScratch& scratch);
+  void end_cancelled(Finish reason, const GenerationScratch& scratch);
   void finish(Finish reason, Status status, const GenerationScratch& scratch);
+  void rest() {
+    state = SessionState::idle;
+    has_place = false;
+    order = n_overtaken = 0;
+  }
   // Where all of its input is computed it is idle.
   void end_input() {
     if (state != SessionState::computing || n_computable() > 0) return;
-    state = SessionState::idle;
+    rest();
     if (!saved.restored || saved.restored->is_cut_off) saved.stopped_at = reuse::StoppedAt::input;
   }
   // KV was cut: approximate KV may be gone with it.

@@ -4,20 +4,15 @@
 //   memory   the engine's regions, lent from open() to close()
 //   errors   a refused call changes nothing. Where KV turns out to be lost the tokens stay, and
 //            are computed anew
+//   places   feed() and generate() take no KV: a session that has something to do waits for a
+//            place, and gets KV with it (places.h)
 #pragma once
 
 #include <span>
 #include <string_view>
 
-#include "platform/clock/clock.h"
-#include "platform/log/log.h"
-#include "runtime/engine/session.h"
-#include "runtime/method/selector.h"
-#include "runtime/model/embedding_file.h"
-#include "runtime/plan/plan.h"
-#include "runtime/reuse/archive.h"
+#include "runtime/engine/places.h"
 #include "runtime/step/schedule.h"
-#include "runtime/text/tokenizer.h"
 
 namespace tarn::engine {
 
@@ -29,19 +24,18 @@ inline constexpr u32 kSessionsMax = kv::KvCache::kSessionsMax;
 
 // invalid_request where one is not in the vocabulary.
 Result<void> check_ids(const model::ModelSpec& spec, std::span<const u32> ids);
-Unexpected no_slots_left(const kv::GroupPool& pool, u64 n_tokens);
 
-// The base of Engine, which opens and places the parts below, and steps.
-class Sessions {
+struct SessionArgs {
+  // Text of any length; empty: the default one. Sessions of one tenant reuse each other's KV, and
+  // nobody else's; names of saved sessions are its own too.
+  std::string_view tenant{};
+  step::Priority priority = step::Priority::interactive;
+};
+
+// The base of Engine, which steps.
+class Sessions : public Places {
  public:
-  struct SessionArgs {
-    // Text of any length; empty: the default one. Sessions of one tenant reuse each other's KV, and
-    // nobody else's; names of saved sessions are its own too.
-    std::string_view tenant{};
-    step::Priority priority = step::Priority::interactive;
-  };
-  Result<SessionIdx> create_session(const SessionArgs& args);
-  Result<SessionIdx> create_session() { return create_session({}); }
+  Result<SessionIdx> create_session(const SessionArgs& args = {});
   void destroy_session(SessionIdx idx);
   Result<void> feed(SessionIdx idx, std::span<const u32> ids);
   Result<void> generate(SessionIdx idx, const GenerateParams& params);
@@ -61,8 +55,7 @@ class Sessions {
     u64 n_drawn = 0;          // then: tokens of that generation
     u64 took_ns = 0;
   };
-  Result<Restored> restore(std::string_view name, const SessionArgs& args);
-  Result<Restored> restore(std::string_view name) { return restore(name, {}); }
+  Result<Restored> restore(std::string_view name, const SessionArgs& args = {});
   // For exports, imports and what is to be erased. The engine does nothing else before they end.
   reuse::Archive& archive() { return archive_; }
 
@@ -92,38 +85,16 @@ class Sessions {
   bool have_work() const;
   // Appends what was sampled, and tells the reader.
   void accept_token(Session& session, Sampled sampled);
-  // The next n_rows slots are in the KV.
-  void commit(Session& session, u32 n_rows);
-  // Ends what the session does, with this error.
-  void give_up(Session& session, const Error& error);
-  bool lose_kv(Session& session);
   // Ends what cancelled sessions do; whether there were any. release_slots() comes later.
   bool end_all_cancelled();
-  // Idle sessions release slots that they reserved for tokens which a cancel took back.
-  void release_slots();
   void checkpoint();
   // Carries out a cancel from before, cuts off the KV that exact answers do not keep, and refuses
   // tokens that cannot follow the session's first n_kept_max.
   Result<void> begin_feed(SessionIdx idx, std::span<const u32> ids, u32 n_kept_max);
 
-  Clock* clock_ = nullptr;
-  Log log_{};
-  plan::Plan plan_{};
-  model::LoadedModel model_{};
-  text::Encoder text_{};
-  SelectConfig select_config_{};
-  store::Key selection_key_{};    // of select_config_ and the type of KV
-  reuse::KvIdentity identity_{};  // of the default tenant
-  kv::KvCache kv_{};
-  reuse::Archive archive_{};  // off where the plan keeps no sessions
-  method::Selector selector_{&kv_};
-  std::span<Session> sessions_{};
   std::span<Ready> ready_{};  // [sessions_max]
-  GenerationScratch scratch_{};
 
  private:
-  void take_prefix(Session& session, u32 n_ids);
-  Result<void> cut(Session& session, u32 n_slots);
   reuse::SessionView view_of(Session& session) const;
   Result<void> restore_from(Session& session, const reuse::Archive::Found& found);
   bool restore_index(Session& session, const reuse::Manifest& manifest);

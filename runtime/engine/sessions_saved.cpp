@@ -72,12 +72,18 @@ void Sessions::checkpoint() {
 Result<Sessions::Restored> Sessions::restore(std::string_view name, const SessionArgs& args) {
   const u64 start_ns = clock_->now_ns();
   TARN_TRY(const reuse::Archive::Found found, archive_.find(args.tenant, name));
-  TARN_TRY(const SessionIdx idx, create_session(args));
-  Session& s = sessions_[idx];
-  if (const Result<void> restored = restore_from(s, found); !restored) {
+  TARN_TRY(SessionIdx idx, create_session(args));
+  for (;;) {
+    const Result<void> restored = restore_from(sessions_[idx], found);
+    if (restored) break;
+    const bool is_full = restored.error().status == Status::would_block;
+    Session* const holder = is_full ? room_holder(sessions_[idx]) : nullptr;
     destroy_session(idx);
-    return fail(restored.error());
+    if (holder == nullptr) return fail(restored.error());
+    park(*holder);
+    TARN_TRY(idx, create_session(args));
   }
+  Session& s = sessions_[idx];
   return Restored{.idx = idx,
                   .n_tokens = s.n_ids,
                   .n_computed = s.sequence.n_slots(),
@@ -117,6 +123,8 @@ Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& fou
     s.turns.start_over(s.n_ids);  // its index is made from all of it
   }
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
+  s.used_at = ++n_given_;
+  wait_for_place(s);
   return {};
 }
 

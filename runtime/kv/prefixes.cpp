@@ -98,6 +98,28 @@ Reused Prefixes::take(Sequence& sequence, const store::Key& root, std::span<cons
   return reused;
 }
 
+u32 Prefixes::n_cached(const store::Key& root, std::span<const u32> ids) const {
+  const u32 page_tokens = args_.pool->shape().page_tokens;
+  if (!args_.reuses) return 0;
+  store::Key chain = root;
+  u32 n = 0;
+  for (; n + page_tokens <= ids.size(); n += page_tokens) {
+    const auto page_ids = ids.subspan(n, page_tokens);
+    chain = store::chain_key(index_.secret(), chain, page_ids);
+    if (!has(chain, page_ids)) break;
+  }
+  return n;
+}
+
+void Prefixes::park(Sequence& sequence) {
+  const u32 n_pages = sequence.n_slots() / args_.pool->shape().page_tokens;
+  for (u32 at = 0; args_.tiers != nullptr && at < n_pages; ++at) {
+    const u32 page = index_.page_of(sequence, at);
+    if (page != kNoPage && index_.node(page).is_listed) index_.set_wanted(page);
+  }
+  sequence.clear();
+}
+
 void Prefixes::list(Sequence& sequence, const store::Key& root, std::span<const u32> ids, u32 begin,
                     u32 end) {
   const u32 page_tokens = args_.pool->shape().page_tokens;

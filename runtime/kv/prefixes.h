@@ -37,6 +37,12 @@ class Prefixes {
   // that is there already replaces its own. Those that are found stay as they are.
   void list(Sequence& sequence, const store::Key& root, std::span<const u32> ids, u32 begin,
             u32 end);
+  // How many of the first ids are in pages that are there: what take() would take of an empty
+  // sequence.
+  u32 n_cached(const store::Key& root, std::span<const u32> ids) const;
+  // The sequence gives its KV up, and its tokens may come again: pages that are found by them are
+  // written to the disk, where there is one, before they leave.
+  void park(Sequence& sequence);
   // Whether there is such a page.
   bool has(const store::Key& chain, std::span<const u32> page_ids) const;
   // It is dropped, if no sequence has it and nothing follows it; with_what_follows, that first.

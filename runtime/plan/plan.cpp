@@ -104,6 +104,9 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
   plan->pages_max = static_cast<u32>(ceil_div(asked, config.page_tokens));
   plan->context_tokens = plan->pages_max * config.page_tokens;
   plan->sessions_max = config.sessions_max;
+  plan->running_max = config.running_max;
+  plan->waiting_max = config.waiting_max;
+  plan->token_gap_ns = u64{config.token_gap_ms} * 1'000'000;
   plan->rows_max = std::min(config.batch_rows_max, plan->context_tokens);
   plan->n_workers = inputs.n_workers;
   plan->logit_rows_max = std::max(config.sessions_max, kLogitRowsMin);

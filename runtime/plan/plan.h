@@ -76,6 +76,8 @@ struct Plan {
   u32 groups_max = 0;
   u32 context_tokens = 0;  // slots planned for in all, whole pages; also the most of one session
   u32 sessions_max = 0;
+  u32 running_max = 0, waiting_max = 0;  // sessions
+  u64 token_gap_ns = 0;                  // 0: no bound
   u32 rows_max = 0;  // batch_rows_max, but no more than there are slots
   u32 n_workers = 0;
   u32 logit_rows_max = 0;

@@ -14,11 +14,6 @@ constexpr Error kNotKept{.status = Status::invalid_request,
                          .hint =
                              "this engine keeps no sessions: set store.sessions to true and "
                              "store.path to a folder (--store DIR)"};
-constexpr Error kNoKv{.status = Status::would_block,
-                      .hint =
-                          "other sessions hold the KV now: end or truncate one, or raise -c "
-                          "(kv.context_tokens)"};
-
 Result<void> check_store(const ArchiveArgs& args) {
   if (args.kv == nullptr) return fail(kNotKept);
   if (args.store().mode() == store::Mode::off) return fail(args.store().why());
@@ -317,9 +312,6 @@ Result<bool> Archive::restore(SavedAs& saved, kv::Sequence& sequence, const Foun
     const u32 n_left = is_approx ? n_exact : n_full;
     if (!is_cut) TARN_CHECK(args_.kv->truncate(sequence, n_left * page_tokens));
   }
-  const u32 n_tokens = static_cast<u32>(ids.size());
-  if (!sequence.reserve(n_tokens - sequence.n_slots())) return fail(kNoKv);
-
   TARN_CHECK(set_name(saved, manifest.name));
   saved.revision = manifest.revision;
   if (is_approx && has_tail(manifest)) saved.tails.put(manifest.tail, 0);

@@ -59,9 +59,9 @@ class Archive final : public kv::StoreGuest {
     bool is_whole() const { return n_pages_there == pages_of(manifest); }
   };
   Result<Found> find(std::string_view tenant, std::string_view name);
-  // What was found goes to the sequence of a new session, with places for all tokens, and the name
-  // to the session. `index_owner`: of the index that it was chosen by, and goes on by; none where
-  // there is no such index: approximate KV is of no use then. Returns whether the index still is.
+  // What was found goes to the sequence of a new session, and the name to the session.
+  // `index_owner`: of the index that it was chosen by, and goes on by; none where there is no such
+  // index: approximate KV is of no use then. Returns whether the index still is.
   Result<bool> restore(SavedAs& saved, kv::Sequence& sequence, const Found& found,
                        const store::Key& root, const std::optional<store::Key>& index_owner);
 

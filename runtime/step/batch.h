@@ -31,7 +31,7 @@ enum class RunState : u8 { runs, dropped, failed };
 
 // Background work takes what interactive work leaves.
 enum class Priority : u8 { interactive, background };
-inline constexpr std::array kPriorities = {Priority::interactive, Priority::background};
+inline constexpr Priority kPriorities[] = {Priority::interactive, Priority::background};
 
 // A session that has rows for a step.
 struct Ready {

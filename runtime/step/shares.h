@@ -60,7 +60,7 @@ class ShareRing {
 
 class Shares {
  public:
-  static constexpr u32 kAccounts = kPriorities.size();  // of a tenant
+  static constexpr u32 kAccounts = std::size(kPriorities);  // of a tenant
 
   void init(std::span<ShareRing::Account> accounts);  // [n_tenants * kAccounts]
   ShareRing& of(Priority priority) { return rings_[static_cast<u64>(priority)]; }

@@ -302,8 +302,13 @@ class SelectLife {
     // nothing is, and tokens tell.
     const u32 first_approx_slot = resident().session_state(pair.resident).first_approx_slot;
     const bool is_same = !faulty_ || state(*s).first_approx_slot == first_approx_slot;
-    if (is_told) pair.wanted = read_all(resident(), pair.resident).tokens;
-    if (!is_told || !is_same) {
+    bool had_room = is_told;
+    if (is_told) {
+      const test::Said said = read_all(resident(), pair.resident);
+      pair.wanted = said.tokens;
+      had_room = said.done.status != Status::would_block;
+    }
+    if (!had_room || !is_same) {
       pair.is_apart = true;
       pair.wanted.emplace();
       return;

@@ -219,7 +219,7 @@ TEST_CASE("the end is told before that of a step which goes on for somebody else
       CHECK(s.sequence.n_slots() == n_slots);
       CHECK(s.n_ids == cancel.n_ids);
       CHECK(s.n_ids == (part == Part::later_slice ? n_slots : first.size() + cancel.n_tokens));
-      CHECK(s.sequence.n_reserved() == s.n_ids);
+      CHECK(s.sequence.n_reserved() <= s.n_ids);
       CHECK_FALSE(s.cancel.load());
       test::check_invariants(s.sequence, lab::Probe::pool(engine), engine.spec().n_cache_layers);
 

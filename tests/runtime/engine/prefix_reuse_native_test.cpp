@@ -161,7 +161,7 @@ TEST_CASE("sessions with one prefix hold its KV once, those at the same time too
   }
 }
 
-TEST_CASE("a prompt that a neighbour is computing is taken up page by page") {
+TEST_CASE("a prompt that a neighbour is computing is not computed again") {
   const SmallModel model("llama", "f16");
   const std::vector<u32> prompt = random_ids(1, 35 * kPage);
   SavedHow how{.rows_max = kPage};
@@ -171,8 +171,9 @@ TEST_CASE("a prompt that a neighbour is computing is taken up page by page") {
   for (u32 i = 0; i < 10; ++i) life.engine().step();
   const SessionIdx second = create(life);
   REQUIRE(life.engine().feed(second, prompt).has_value());
-  CHECK(life.engine().session_state(second).generation.reused.n_tokens() == 10 * kPage);
+  CHECK_FALSE(life.engine().session_state(second).has_place);  // until the pages are there
   life.open.run();
+  CHECK(life.engine().session_state(second).generation.reused.n_tokens() >= 34 * kPage);
   const u64 n_rows = life.engine().status().counters.n_prefill_rows;
   CHECK(n_rows <= prompt.size() + 2 * kPage);  // together hardly more than one alone
   CHECK(answer(life, second, random_ids(2, 5)) ==

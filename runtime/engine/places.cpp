@@ -1,0 +1,155 @@
+#include "runtime/engine/places.h"
+
+#include <algorithm>
+
+namespace tarn::engine {
+
+using step::Priority;
+
+void Places::init_places(std::span<step::ShareRing::Account> shares,
+                         std::span<step::Waiting> waiting, std::span<u32> n_running) {
+  shares_.init(shares);
+  waiting_ = waiting;
+  n_running_ = n_running;
+}
+
+void Places::wait_for_place(Session& s) {
+  if (!s.is_busy()) return s.rest();
+  s.has_place = s.has_place && kv::KvCache::reserve_slots(s.sequence, s.n_ids);
+  if (s.order == 0) s.order = ++n_arrived_;
+  admit();
+}
+
+Result<void> Places::check_queue(const Session& s) const {
+  if (s.is_busy()) return {};
+  u32 n_waiting = 0, n_of_tenant = 0;
+  for (const Session& other : sessions_) {
+    n_waiting += u32{other.waits()};
+    n_of_tenant += u32{other.waits() && other.tenant_idx == s.tenant_idx};
+  }
+  if (n_waiting < plan_.waiting_max || n_of_tenant == 0) return {};
+  const u64 wait_ns = place_time_.wait_estimate_ns(n_waiting + 1, plan_.running_max);
+  return fail({.status = Status::would_block,
+               .hint = "too many sessions wait for their turn: try again after retry_ms (0: nobody "
+                       "knows yet), or raise engine.waiting_max",
+               .figures = {{{"waiting", n_waiting}, {"retry_ms", wait_ns / 1'000'000}}}});
+}
+
+// What has to change before somebody finds room who found none.
+u64 Places::state_of_room() const {
+  u64 n_holders = 0;
+  for (const Session& s : sessions_) n_holders += u64{!s.has_place && s.sequence.n_reserved() > 0};
+  const u64 n_places = static_cast<u64>(std::ranges::count_if(sessions_, &Session::has_place));
+  return 1 + kv_.pool().groups_free() + (n_holders << 32) + (n_places << 42) + (n_arrived_ << 52);
+}
+
+void Places::admit() {
+  if (blocked_at_ == state_of_room()) return;
+  while (Session* const next = next_waiting()) {
+    if (start(*next)) {
+      note_overtaken(*next);
+      continue;
+    }
+    if (any_runs()) {
+      blocked_at_ = state_of_room();
+      return;
+    }
+    if (!next->can_cancel(scratch_)) return;  // its end has to find room
+    if (next->has_begun()) {
+      next->finish(Finish::length, Status::ok, scratch_);
+      continue;
+    }
+    give_up(
+        *next,
+        {.status = Status::would_block,
+         .hint = "other sessions hold the KV now: end or truncate one, or raise -c "
+                 "(kv.context_tokens)",
+         .figures = {{{"tokens", next->n_pending()}, {"groups_free", kv_.pool().groups_free()}}}});
+  }
+}
+
+void Places::note_overtaken(const Session& placed) {
+  const std::span<step::Waiting> waiting = waiting_.first(n_waiting_);
+  const auto at = std::ranges::find(waiting, placed.idx, &step::Waiting::session);
+  step::give_place(waiting, static_cast<u32>(at - waiting.begin()));
+  for (const step::Waiting& each : waiting) sessions_[each.session].n_overtaken = each.n_overtaken;
+}
+
+Session* Places::next_waiting() {
+  Session* begun = nullptr;
+  u32& n = n_waiting_;
+  n = 0;
+  bool is_interactive = false;
+  for (Session& s : sessions_) {
+    if (!s.waits()) continue;
+    if (s.has_begun() && (begun == nullptr || comes_before(s, *begun))) begun = &s;
+    is_interactive = is_interactive || s.priority == Priority::interactive;
+    waiting_[n++] = {.session = s.idx,
+                     .tenant = s.tenant_idx,
+                     .priority = s.priority,
+                     .order = s.order,
+                     .n_overtaken = s.n_overtaken};
+  }
+  if (n == 0 || begun != nullptr) return begun;
+  std::ranges::fill(n_running_, 0u);
+  for (const Session& s : sessions_) {
+    const bool counts = !is_interactive || s.priority == Priority::interactive;
+    n_running_[s.tenant_idx] += u32{s.has_place && counts};
+  }
+  const std::span<step::Waiting> waiting = waiting_.first(n);
+  if (n > 1 || any_runs()) note_shared_prefixes(waiting);
+  const auto at = step::next_admitted(waiting, n_running_, plan_.running_max, shares_);
+  return at ? &sessions_[waiting[*at].session] : nullptr;
+}
+
+// What each of them would find, and whether a prompt that runs is about to compute more of it.
+void Places::note_shared_prefixes(std::span<step::Waiting> waiting) {
+  for (step::Waiting& each : waiting) {
+    const Session& s = sessions_[each.session];
+    const auto ids = s.ids.first(s.n_ids);
+    each.n_cached = std::max(s.sequence.n_slots(), kv_.prefixes().n_cached(s.root, ids));
+    each.is_deferred = std::ranges::any_of(sessions_, [&](const Session& other) {
+      return other.has_place && other.n_computable() > 0 && other.tenant_idx == s.tenant_idx &&
+             step::is_deferred(
+                 {ids, each.n_cached, s.priority},
+                 {other.ids.first(other.n_ids), other.sequence.n_slots(), other.priority},
+                 plan_.group_shape.page_tokens);
+    });
+  }
+}
+
+// What was taken of others' pages is given back where the rest finds no room.
+bool Places::start(Session& s) {
+  if (s.state == SessionState::generating && s.n_pending() == 0) {  // its logits are wanted again
+    if (!cut(s, s.n_ids - 1)) return false;
+  }
+  const u32 n_slots = s.sequence.n_slots();
+  const kv::Reused before = s.generation.reused;
+  take_prefix(s, s.n_ids);
+  if (!make_room(s)) {
+    if (s.sequence.n_slots() > n_slots) cut_taken(s, n_slots);
+    s.generation.reused = before;
+    return false;
+  }
+  s.has_place = true;
+  s.used_at = ++n_given_;
+  s.placed_ns = clock_->now_ns();
+  pause_background(s);
+  return true;
+}
+
+// An interactive session got a place that a background one has.
+void Places::pause_background(const Session& placed) {
+  if (placed.priority != Priority::interactive) return;
+  while (std::ranges::count_if(sessions_, &Session::has_place) > plan_.running_max) {
+    Session* last = nullptr;
+    for (Session& s : sessions_) {
+      if (!s.has_place || s.priority != Priority::background) continue;
+      if (last == nullptr || comes_before(*last, s)) last = &s;
+    }
+    if (last == nullptr) return;
+    last->has_place = false;
+  }
+}
+
+}  // namespace tarn::engine

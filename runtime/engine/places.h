@@ -1,0 +1,47 @@
+// Who runs. A session that has something to do waits for a place. At most running_max sessions have
+// one, and who has one has KV slots for all of its tokens.
+//
+//   order    that of step::next_admitted() (step/admission.h); an answer that has begun and lost
+//            its place comes first
+//   pauses   a background session, where an interactive one gets its place
+//   no end   where nobody runs and what holds the room stays, who waits ends with the reason
+//   thread   the engine's
+#pragma once
+
+#include "runtime/engine/session_table.h"
+#include "runtime/step/admission.h"
+
+namespace tarn::engine {
+
+class Places : public SessionTable {
+ protected:
+  void init_places(std::span<step::ShareRing::Account> shares, std::span<step::Waiting> waiting,
+                   std::span<u32> n_running);
+  // would_block where too many wait already, its tenant's among them; the figures say when to try
+  // again.
+  Result<void> check_queue(const Session& session) const;
+  // Of a session that may have something new to do, or less.
+  void wait_for_place(Session& session);
+  // Gives out places while there are any.
+  void admit();
+
+  step::Shares shares_{};  // of tenants
+  step::PlaceTime place_time_{};
+  u64 n_given_ = 0;  // places
+
+ private:
+  Session* next_waiting();
+  void note_shared_prefixes(std::span<step::Waiting> waiting);
+  void note_overtaken(const Session& placed);
+  u64 state_of_room() const;
+  bool start(Session& session);
+  void pause_background(const Session& placed);
+
+  u64 n_arrived_ = 0;   // sessions that began to wait
+  u64 blocked_at_ = 0;  // the state of the room when somebody found none
+  u32 n_waiting_ = 0;
+  std::span<step::Waiting> waiting_{};  // [sessions_max]
+  std::span<u32> n_running_{};          // [sessions_max], by tenant
+};
+
+}  // namespace tarn::engine

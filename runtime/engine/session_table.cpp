@@ -1,0 +1,171 @@
+#include "runtime/engine/session_table.h"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "platform/base/assert.h"
+
+namespace tarn::engine {
+
+using step::Priority;
+
+bool comes_before(const Session& a, const Session& b) {
+  const auto rank = [](const Session& s) {
+    return std::tuple(s.priority, !s.has_begun(), s.order);
+  };
+  return rank(a) < rank(b);
+}
+
+// That of its tenant's other sessions, or one that nobody has.
+u32 SessionTable::tenant_idx_of(const Session& s) const {
+  const auto others = [&](auto&& is) {
+    return std::ranges::find_if(sessions_, [&](const Session& other) {
+      return &other != &s && other.state != SessionState::free && is(other);
+    });
+  };
+  const auto same = others([&](const Session& other) { return other.root == s.root; });
+  if (same != sessions_.end()) return same->tenant_idx;
+  u32 idx = 0;
+  while (others([&](const Session& other) { return other.tenant_idx == idx; }) != sessions_.end())
+    ++idx;
+  return idx;
+}
+
+// Of KV that was just taken: the first n_slots stay, or the whole pages of them.
+void SessionTable::cut_taken(Session& s, u32 n_slots) {
+  if (kv_.truncate(s.sequence, n_slots)) return;
+  const u32 page_tokens = plan_.group_shape.page_tokens;
+  const bool is_cut = s.sequence.truncate(n_slots / page_tokens * page_tokens);
+  TARN_ASSERT(is_cut);  // between two pages
+}
+
+// The pages of its first n_ids tokens that somebody has computed already. Not where every row's
+// logits are wanted, and not behind KV that does not follow from its tokens. The last token's row
+// is computed in any case: its logits are wanted. An index may know of a tail that is not full.
+void SessionTable::take_prefix(Session& s, u32 n_ids) {
+  const u32 page_tokens = plan_.group_shape.page_tokens, n_had = s.sequence.n_slots();
+  const u32 n_before = std::max(n_had, s.n_parked);  // its own KV is not reused
+  if (s.on_logits != nullptr || s.first_approx_slot != Session::kNone) return;
+  if (!select_config_.is_full() && n_had % page_tokens != 0) return;
+  kv::Reused reused = kv_.prefixes().take(s.sequence, s.root, s.ids.first(n_ids));
+  if (reused.n_tokens() == 0) return;
+  if (s.sequence.n_slots() == n_ids) {
+    const bool is_here = kv_.prefixes().is_here(s.sequence, n_ids / page_tokens - 1);
+    cut_taken(s, is_here ? n_ids - 1 : n_ids - page_tokens);  // nobody waits for the disk
+  }
+  const u32 n_taken = std::max(s.sequence.n_slots(), n_before) - n_before;
+  reused.n_from_disk = std::min(reused.n_from_disk, n_taken);
+  reused.n_from_memory = n_taken - reused.n_from_disk;
+  s.generation.reused += reused;
+  s.n_taken = std::max(s.n_taken, s.sequence.n_slots());
+}
+
+void SessionTable::commit(Session& s, u32 n_rows) {
+  const u32 n_before = s.sequence.n_slots();
+  s.sequence.commit(n_rows);
+  const u32 page_tokens = plan_.group_shape.page_tokens;
+  const u32 n_exact = std::min(s.sequence.n_slots(), s.first_approx_slot);
+  kv_.prefixes().list(s.sequence, s.root, s.ids, n_before / page_tokens, n_exact / page_tokens);
+  archive_.name_private(s.sequence, s.ids, n_before, s.first_approx_slot);
+}
+
+void SessionTable::give_up(Session& s, const Error& error) {
+  std::array<char, 512> text{};
+  format_error(error, text.data(), text.size());
+  log_.warning("session %u: %s", s.idx, text.data());
+  s.last_error = {error.status, error.hint};
+  if (s.state == SessionState::generating) return s.finish(Finish::error, error.status, scratch_);
+  s.rest();
+  s.generation.fed_ns = 0;
+}
+
+// Part of the session's KV could not be read back. The KV before it stays, and so do the tokens:
+// the next generation computes them anew. Where rows select, no KV stays, since an index is made of
+// exact KV alone. It keeps its place while there is room for its tokens: others may hold the groups
+// that it shared with them.
+void SessionTable::lose_kv(Session& s) {
+  const u32 n_slots = s.sequence.n_slots();
+  s.sequence.abandon();
+  archive_.drop(s.saved);
+  kv_.cut_lost(s.sequence, /*keeps_whole_pages=*/select_config_.is_full());
+  const u32 n_lost = n_slots - s.sequence.n_slots();
+  s.generation.reused.forget(n_lost);
+  s.note_cut();
+  selector_.forget(s.idx);
+  s.turns.start_over(s.n_ids);
+  s.has_place = s.has_place && s.sequence.reserve(s.n_pending());
+}
+
+// What is lost meanwhile is computed anew. A cut within a shared group takes one more.
+Result<void> SessionTable::cut(Session& s, u32 n_slots) {
+  archive_.drop(s.saved);  // its pages are about to be others
+  for (;;) {
+    const Result<void> is_cut = kv_.truncate(s.sequence, n_slots);
+    if (is_cut) break;
+    if (is_cut.error().status == Status::io_failed) {
+      lose_kv(s);
+      s.sequence.abandon();
+      return {};
+    }
+    Session* const holder = room_holder(s);
+    if (holder == nullptr) return fail(is_cut.error());
+    park(*holder);
+  }
+  s.note_cut();
+  return {};
+}
+
+void SessionTable::release_slots() {
+  for (Session& s : sessions_) {
+    if (s.state != SessionState::idle || s.sequence.n_reserved() <= s.n_ids) continue;
+    s.sequence.abandon();
+    archive_.drop(s.saved);
+  }
+}
+
+bool SessionTable::any_runs() const { return std::ranges::any_of(sessions_, &Session::has_place); }
+
+bool SessionTable::can_park(const Session& s) const {
+  const bool follows_from_tokens =
+      s.first_approx_slot == Session::kNone && !selector_.has_index(s.idx);
+  return s.sequence.n_reserved() > 0 && s.on_logits == nullptr && follows_from_tokens;
+}
+
+void SessionTable::park(Session& s) {
+  s.n_parked = s.sequence.n_slots();
+  archive_.drop(s.saved);
+  kv_.prefixes().park(s.sequence);
+  s.has_place = false;
+  s.note_cut();
+  selector_.forget(s.idx);
+}
+
+bool SessionTable::make_room(Session& s) {
+  while (!kv::KvCache::reserve_slots(s.sequence, s.n_ids)) {
+    Session* const holder = room_holder(s);
+    if (holder == nullptr) return false;
+    park(*holder);
+  }
+  return true;
+}
+
+// Whose KV is given up next for this session's; nullptr: nobody's.
+Session* SessionTable::room_holder(const Session& needs) {
+  Session *idle = nullptr, *waits = nullptr, *runs = nullptr;
+  for (Session& s : sessions_) {
+    if (&s == &needs || !can_park(s)) continue;
+    if (s.state == SessionState::idle) {
+      if (idle == nullptr || s.used_at < idle->used_at) idle = &s;
+    } else if (!needs.is_busy() || !comes_before(needs, s)) {
+      continue;
+    } else if (s.waits()) {
+      if (waits == nullptr || comes_before(*waits, s)) waits = &s;
+    } else if (s.priority == Priority::background && needs.priority == Priority::interactive) {
+      if (runs == nullptr || comes_before(*runs, s)) runs = &s;
+    }
+  }
+  return idle != nullptr ? idle : waits != nullptr ? waits : runs;
+}
+
+}  // namespace tarn::engine

@@ -1,0 +1,66 @@
+// The sessions of an engine and what they share, and what becomes of the KV of one: it is taken
+// from others' pages, committed, cut, lost, and given up where somebody else needs the room.
+//
+//   room     KV of sessions without a place is given up for one that gets a place: of idle ones,
+//            the longest unused first; of later ones that wait; last, of background ones that run,
+//            for an interactive one. Tokens stay. What of the pages is still there, in memory or on
+//            the disk, is taken again, and the rest is computed again with equal bits
+//            (recomputation: vLLM, arXiv:2309.06180, section 4.5)
+//   stays    KV that does not follow from its tokens (selection), and KV whose rows are watched
+//   thread   the engine's
+//   memory   the engine's regions, lent from open() to close()
+#pragma once
+
+#include <span>
+
+#include "platform/clock/clock.h"
+#include "platform/log/log.h"
+#include "runtime/engine/session.h"
+#include "runtime/method/selector.h"
+#include "runtime/model/embedding_file.h"
+#include "runtime/plan/plan.h"
+#include "runtime/reuse/archive.h"
+#include "runtime/text/tokenizer.h"
+
+namespace tarn::engine {
+
+// An answer that has begun comes before others, interactive work before background work.
+bool comes_before(const Session& a, const Session& b);
+
+// A base of Engine, which opens and places its parts.
+class SessionTable {
+ protected:
+  bool any_runs() const;
+  u32 tenant_idx_of(const Session& session) const;
+  // The next n_rows slots are in the KV.
+  void commit(Session& session, u32 n_rows);
+  // Ends what the session does, with this error.
+  void give_up(Session& session, const Error& error);
+  void lose_kv(Session& session);
+  void take_prefix(Session& session, u32 n_ids);
+  void cut_taken(Session& session, u32 n_slots);
+  Result<void> cut(Session& session, u32 n_slots);
+  // Idle sessions release slots that they reserved for tokens which a cancel took back.
+  void release_slots();
+  // Slots for all of its tokens. False: what holds the room stays.
+  bool make_room(Session& session);
+  Session* room_holder(const Session& needs);
+  bool can_park(const Session& session) const;
+  void park(Session& session);
+
+  Clock* clock_ = nullptr;
+  Log log_{};
+  plan::Plan plan_{};
+  model::LoadedModel model_{};
+  text::Encoder text_{};
+  SelectConfig select_config_{};
+  store::Key selection_key_{};    // of select_config_ and the type of KV
+  reuse::KvIdentity identity_{};  // of the default tenant
+  kv::KvCache kv_{};
+  reuse::Archive archive_{};  // off where the plan keeps no sessions
+  method::Selector selector_{&kv_};
+  std::span<Session> sessions_{};
+  GenerationScratch scratch_{};
+};
+
+}  // namespace tarn::engine

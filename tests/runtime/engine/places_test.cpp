@@ -1,0 +1,330 @@
+// Goal    more sessions than there is KV for: each is served in its turn, says what it says alone,
+//         and no answer that runs dies of it. What can never be served is told so.
+// Method  small models whose KV holds one or two of several sessions; answers compared with those
+//         of an engine that has the sessions one after another.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "runtime/lab/probe.h"
+#include "tests/support/open_engine.h"
+
+namespace tarn::engine {
+namespace {
+
+using step::Priority;
+using test::OpenEngine;
+using test::random_ids;
+using test::SmallModel;
+
+constexpr u32 kPage = 16;
+constexpr u64 kSecond = 1'000'000'000;
+
+Config config_of(u32 n_tokens, u32 n_sessions, u32 running_max = 16) {
+  Config config = test::small_config();
+  config.page_tokens = kPage;
+  config.context_tokens = n_tokens;
+  config.sessions_max = n_sessions;
+  config.running_max = running_max;
+  config.batch_rows_max = 64;
+  return config;
+}
+
+// An answer of n tokens behind these ids, by nobody else's side.
+std::vector<u32> alone(const SmallModel& model, const std::vector<u32>& ids, u32 n) {
+  OpenEngine open(model.path(), config_of(1024, 1));
+  const SessionIdx session = open.session_with(ids);
+  REQUIRE(open.engine.generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
+  return test::read_all(open.engine, session).tokens;
+}
+
+void generate(Engine& engine, SessionIdx session, u32 n) {
+  REQUIRE(engine.generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
+}
+
+u32 n_places(const Engine& engine) {
+  return static_cast<u32>(std::ranges::count_if(engine.sessions(), &Session::has_place));
+}
+
+// Reads all sessions' events by turns, while the engine steps.
+std::vector<std::vector<u32>> read_together(Engine& engine, std::span<const SessionIdx> sessions) {
+  std::vector<std::vector<u32>> tokens(sessions.size());
+  u64 n_ended = 0;
+  while (n_ended < sessions.size()) {
+    for (u64 i = 0; i < sessions.size(); ++i) {
+      Event event;
+      char text[256];
+      while (engine.take_event(sessions[i], &event, text)) {
+        if (event.type == EventType::token) tokens[i].push_back(event.token.token);
+        if (event.type != EventType::done) continue;
+        CHECK(event.done.status == Status::ok);
+        CHECK(event.done.finish == Finish::length);
+        ++n_ended;
+      }
+    }
+    if (n_ended == sessions.size()) break;
+    REQUIRE(engine.has_work());
+    engine.step();
+    lab::Probe::pool(engine).check_invariants();
+  }
+  return tokens;
+}
+
+TEST_CASE("an idle session gives its KV up, and is as before when it goes on") {
+  const SmallModel model("llama", "f16");
+  for (const bool reuses : {true, false}) {
+    CAPTURE(reuses);
+    Config config = config_of(256, 3);
+    config.reuse.prefix = reuses;
+    OpenEngine open(model.path(), config);
+    Engine& engine = open.engine;
+    const std::vector<u32> ids[] = {random_ids(1, 150), random_ids(2, 150), random_ids(3, 200)};
+    const SessionIdx first = open.session_with(ids[0]);
+    open.run();
+    const SessionIdx second = open.session_with(ids[1]);
+    open.run();
+    CHECK(engine.session_state(first).sequence.n_slots() == 0);
+    CHECK(engine.session_state(first).n_ids == 150);
+    CHECK(engine.session_state(second).sequence.n_slots() == 149);
+    const SessionIdx third = open.session_with(ids[2]);
+    u32 i = 0;
+    for (const SessionIdx session : {third, first, second}) {
+      CAPTURE(i);
+      generate(engine, session, 20);
+      CHECK(test::read_all(engine, session).tokens == alone(model, ids[(i++ + 2) % 3], 20));
+    }
+    // A parked one is cut and forked like any other.
+    REQUIRE(engine.session_state(first).sequence.n_slots() == 0);
+    REQUIRE(engine.truncate(first, 100).has_value());
+    open.run();
+    const Result<SessionIdx> fork = [&] {
+      engine.destroy_session(third);
+      return engine.fork(first);
+    }();
+    REQUIRE(fork.has_value());
+    generate(engine, *fork, 9);
+    const std::vector<u32> cut(ids[0].begin(), ids[0].begin() + 100);
+    CHECK(test::read_all(engine, *fork).tokens == alone(model, cut, 9));
+  }
+}
+
+TEST_CASE("answers that outgrow the KV together all end, each as alone") {
+  const SmallModel model("llama", "f16");
+  constexpr u32 kSessions = 5, kAnswer = 120;
+  for (const u32 running_max : {1u, 2u, 16u}) {
+    CAPTURE(running_max);
+    OpenEngine open(model.path(), config_of(256, kSessions, running_max));
+    std::vector<SessionIdx> sessions;
+    for (u32 i = 0; i < kSessions; ++i) {
+      sessions.push_back(open.session_with(random_ids(10 + i, 40)));
+      generate(open.engine, sessions.back(), kAnswer);
+      CHECK(n_places(open.engine) <= running_max);
+    }
+    const auto tokens = read_together(open.engine, sessions);
+    for (u32 i = 0; i < kSessions; ++i) {
+      CAPTURE(i);
+      CHECK(tokens[i] == alone(model, random_ids(10 + i, 40), kAnswer));
+    }
+  }
+}
+
+TEST_CASE("background work gives way to interactive work, and goes on behind it") {
+  const SmallModel model("llama", "f16");
+  OpenEngine open(model.path(), config_of(256, 3));
+  Engine& engine = open.engine;
+  const auto of = [&](Priority priority, const std::vector<u32>& ids) {
+    const SessionIdx idx = *engine.create_session({.priority = priority});
+    REQUIRE(engine.feed(idx, ids).has_value());
+    generate(engine, idx, 30);
+    return idx;
+  };
+  const std::vector<u32> ids[] = {random_ids(1, 180), random_ids(2, 180)};
+  const SessionIdx background = of(Priority::background, ids[0]);
+  for (u32 i = 0; i < 6; ++i) engine.step();
+  REQUIRE(engine.session_state(background).generation.n_generated > 0);
+  const SessionIdx interactive = of(Priority::interactive, ids[1]);
+  CHECK(engine.session_state(interactive).has_place);
+  CHECK_FALSE(engine.session_state(background).has_place);
+  const SessionIdx both[] = {background, interactive};
+  const auto tokens = read_together(engine, both);
+  for (u32 i = 0; i < 2; ++i) CHECK(tokens[i] == alone(model, ids[i], 30));
+}
+
+TEST_CASE("what waits is cancelled, truncated and destroyed like any other") {
+  const SmallModel model("llama", "f16");
+  OpenEngine open(model.path(), config_of(256, 4, /*running_max=*/1));
+  Engine& engine = open.engine;
+  const SessionIdx runs = open.session_with(random_ids(1, 100));
+  generate(engine, runs, 50);
+  const SessionIdx waits = open.session_with(random_ids(2, 100));
+  generate(engine, waits, 50);
+  const SessionIdx destroyed = open.session_with(random_ids(3, 100));
+  const SessionIdx shortened = open.session_with(random_ids(4, 100));
+  CHECK(n_places(engine) == 1);
+  engine.request_cancel(waits);
+  REQUIRE(engine.truncate(shortened, 60).has_value());
+  engine.destroy_session(destroyed);
+  engine.step();
+  Event event;
+  char text[64];
+  REQUIRE(engine.take_event(waits, &event, text));
+  CHECK(event.done.finish == Finish::cancelled);
+  CHECK(engine.session_state(waits).n_ids == 0);  // nothing of it was computed
+  CHECK(test::read_all(engine, runs).tokens == alone(model, random_ids(1, 100), 50));
+  open.run();
+  CHECK(engine.session_state(shortened).sequence.n_slots() == 59);
+  generate(engine, shortened, 7);
+  const std::vector<u32> ids = random_ids(4, 100);
+  CHECK(test::read_all(engine, shortened).tokens ==
+        alone(model, {ids.begin(), ids.begin() + 60}, 7));
+}
+
+TEST_CASE("where too many wait, the next one is told to come later, and nothing of it changes") {
+  const SmallModel model("llama", "f16");
+  Config config = config_of(256, 4, /*running_max=*/1);
+  config.waiting_max = 1;
+  OpenEngine open(model.path(), config);
+  Engine& engine = open.engine;
+  const SessionIdx runs = open.session_with(random_ids(1, 100));
+  generate(engine, runs, 50);
+  const SessionIdx waits = open.session_with(random_ids(2, 100));
+  REQUIRE(engine.feed(waits, random_ids(3, 10)).has_value());  // has its place in the line
+  const SessionIdx third = *engine.create_session();
+  CHECK(engine.feed(third, random_ids(4, 100)).error().status == Status::would_block);
+  CHECK(engine.session_state(third).n_ids == 0);
+  test::read_all(engine, runs);
+  open.run();
+  CHECK(engine.feed(third, random_ids(4, 100)).has_value());
+}
+
+TEST_CASE("where KV that stays holds the room, what waits for it ends with the reason") {
+  const SmallModel model("llama", "f16");
+  OpenEngine open(model.path(), config_of(256, 2));
+  Engine& engine = open.engine;
+  test::LogitsRecord watched;  // a session whose rows are watched is not computed twice
+  const SessionIdx stays = *engine.create_session();
+  lab::Probe(engine).watch_logits(stays, test::LogitsRecord::on_logits, &watched);
+  REQUIRE(engine.feed(stays, random_ids(1, 200)).has_value());
+  open.run();
+  const SessionIdx late = open.session_with(random_ids(2, 100));
+  CHECK(engine.session_state(late).state == SessionState::idle);
+  CHECK(engine.session_state(late).last_error.status == Status::would_block);
+  generate(engine, late, 5);
+  const DoneEvent done = test::read_all(engine, late).done;
+  CHECK(done.finish == Finish::error);
+  CHECK(done.status == Status::would_block);
+  engine.destroy_session(stays);
+  generate(engine, late, 5);
+  CHECK(test::read_all(engine, late).tokens == alone(model, random_ids(2, 100), 5));
+}
+
+TEST_CASE("an answer ends at its deadline, begun or not") {
+  const SmallModel model("llama", "f16");
+  VirtualClock clock;
+  OpenEngine open(model.path(), config_of(256, 2, /*running_max=*/1), &clock);
+  Engine& engine = open.engine;
+  const auto generate_until = [&](SessionIdx idx, u64 deadline_ns) {
+    REQUIRE(engine.generate(idx, {.max_tokens = 60, .ignore_end = true, .deadline_ns = deadline_ns})
+                .has_value());
+  };
+  const u64 deadline_ns = clock.now_ns() + kSecond;
+  const SessionIdx runs = open.session_with(random_ids(1, 20));
+  generate_until(runs, deadline_ns);
+  const SessionIdx waits = open.session_with(random_ids(2, 20));
+  generate_until(waits, deadline_ns);
+  for (u32 i = 0; i < 9; ++i) engine.step();
+  CHECK(engine.session_state(runs).generation.n_generated == 9);
+  clock.advance_ns(kSecond);
+  const test::Said said = test::read_all(engine, runs);
+  CHECK(said.done.finish == Finish::deadline);
+  CHECK(said.done.status == Status::ok);
+  CHECK(said.tokens.size() == 9);
+  const test::Said nothing = test::read_all(engine, waits);
+  CHECK(nothing.done.finish == Finish::deadline);
+  CHECK(nothing.tokens.empty());
+  // What it said stays, and it goes on.
+  CHECK(engine.session_state(runs).n_ids == 29);
+  generate_until(runs, 0);
+  CHECK(test::read_all(engine, runs).tokens.size() == 60);
+}
+
+// Which of the sessions get a place, in order, when `n` of them run at a time.
+std::vector<SessionIdx> order_of_places(Engine& engine) {
+  std::vector<SessionIdx> order;
+  while (engine.has_work()) {
+    for (const Session& s : engine.sessions()) {
+      if (s.has_place && std::ranges::find(order, s.idx) == order.end()) order.push_back(s.idx);
+    }
+    engine.step();
+  }
+  return order;
+}
+
+TEST_CASE("a prompt whose pages are there, or are about to be, is served so that they are taken") {
+  const SmallModel model("llama", "f16");
+  const auto joined = [](std::vector<u32> ids, u64 seed, u32 n) {
+    const std::vector<u32> more = random_ids(seed, n);
+    ids.insert(ids.end(), more.begin(), more.end());
+    return ids;
+  };
+  const std::vector<u32> document = random_ids(1, 160);
+  SUBCASE("the longest prefix first") {
+    OpenEngine open(model.path(), config_of(1024, 4, /*running_max=*/1));
+    const SessionIdx first = open.session_with(joined(document, 9, 1));
+    open.run();
+    open.engine.destroy_session(first);
+    const SessionIdx runs = open.session_with(random_ids(2, 100));
+    const SessionIdx foreign = open.session_with(random_ids(3, 200));
+    const SessionIdx half =
+        open.session_with(joined({document.begin(), document.begin() + 80}, 4, 50));
+    const SessionIdx whole = open.session_with(joined(document, 5, 50));
+    CHECK(order_of_places(open.engine) == std::vector{runs, whole, half, foreign});
+    CHECK(open.engine.session_state(whole).generation.reused.n_tokens() == 160);
+  }
+  SUBCASE("the second of two waits a round") {
+    OpenEngine open(model.path(), config_of(1024, 3));
+    const SessionIdx first = open.session_with(joined(document, 6, 50));
+    const SessionIdx second = open.session_with(joined(document, 7, 50));
+    const SessionIdx foreign = open.session_with(random_ids(8, 100));
+    CHECK(open.engine.session_state(first).has_place);
+    CHECK_FALSE(open.engine.session_state(second).has_place);
+    CHECK(open.engine.session_state(foreign).has_place);
+    open.run();
+    CHECK(open.engine.session_state(second).generation.reused.n_tokens() == 160);
+    CHECK(open.engine.status().counters.n_prefill_rows == 209 + 49 + 99);
+  }
+  SUBCASE("of two tenants nobody takes, and nobody waits") {
+    OpenEngine open(model.path(), config_of(1024, 2));
+    Engine& engine = open.engine;
+    for (const char* tenant : {"one", "other"}) {
+      const SessionIdx idx = *engine.create_session({.tenant = tenant});
+      REQUIRE(engine.feed(idx, document).has_value());
+      CHECK(engine.session_state(idx).has_place);
+    }
+    open.run();
+    CHECK(engine.status().counters.n_prefill_rows == 2 * 159);
+  }
+}
+
+TEST_CASE("a tenant that floods keeps no other from a place") {
+  const SmallModel model("llama", "f16");
+  OpenEngine open(model.path(), config_of(1024, 8, /*running_max=*/2));
+  Engine& engine = open.engine;
+  for (u32 i = 0; i < 7; ++i) {
+    const SessionIdx idx = *engine.create_session({.tenant = "floods"});
+    REQUIRE(engine.feed(idx, random_ids(i, 60)).has_value());
+    generate(engine, idx, 20);
+  }
+  CHECK(n_places(engine) == 2);
+  const SessionIdx other = *engine.create_session({.tenant = "asks"});
+  REQUIRE(engine.feed(other, random_ids(9, 60)).has_value());
+  generate(engine, other, 20);
+  CHECK(engine.session_state(other).has_place);
+  CHECK(test::read_all(engine, other).tokens == alone(model, random_ids(9, 60), 20));
+}
+
+}  // namespace
+}  // namespace tarn::engine
