@@ -1,0 +1,134 @@
+// The gap between two tokens of running answers while a long prompt comes in (step/pace.h):
+//
+//   gap_bench --model FILE [--answers N] [--tokens N] [--gap MS]
+//
+// N answers run; then a prompt of --tokens is fed. Prints the gaps of the answers before the prompt
+// and beside it, and how long the prompt takes, beside answers and alone. Build with
+// -DTARN_BENCH=ON.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "tests/bench/options.h"
+#include "tests/support/seed.h"
+#include "tools/support/own_engine.h"
+#include "tools/support/percentile.h"
+
+namespace tarn {
+namespace {
+
+using engine::Engine;
+using engine::SessionIdx;
+
+constexpr u32 kPromptOfAnswer = 32;
+
+struct Options {
+  std::string model;
+  u32 n_answers = 4, n_tokens = 16'384, gap_ms = 250;
+};
+
+f64 now_s() {
+  return std::chrono::duration<f64>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::vector<u32> random_ids(u64 seed, u32 n, u32 n_vocab) {
+  test::Random random(seed);
+  std::vector<u32> ids(n);
+  for (u32& id : ids) id = static_cast<u32>(random.below(n_vocab));
+  return ids;
+}
+
+SessionIdx begin(Engine& engine, u64 seed, u32 n_ids, u32 max_tokens) {
+  const SessionIdx session = tools::value_of(engine.create_session());
+  tools::value_of(engine.feed(session, random_ids(seed, n_ids, engine.spec().n_vocab)));
+  tools::value_of(engine.generate(
+      session,
+      {.sampler = {.wants_logprob = false}, .max_tokens = max_tokens, .ignore_end = true}));
+  return session;
+}
+
+// How many tokens the session has said since the last look; ends with `is_done`.
+u32 take_tokens(Engine& engine, SessionIdx session, bool* is_done) {
+  std::vector<char> text(engine::EventRing::kTextBytes);
+  engine::Event event;
+  u32 n = 0;
+  while (engine.take_event(session, &event, text)) {
+    n += event.type == engine::EventType::token ? 1 : 0;
+    *is_done = *is_done || event.type == engine::EventType::done;
+  }
+  return n;
+}
+
+void print_row(const char* name, const std::vector<f64>& gaps_s) {
+  const auto ms = [&](u32 percent) { return 1e3 * tools::percentile(gaps_s, percent); };
+  std::printf("| %s | %zu | %.1f | %.1f | %.1f |\n", name, gaps_s.size(), ms(50), ms(99), ms(100));
+}
+
+// Steps until `until` has ended, or n steps; returns the gaps of the answers meanwhile.
+std::vector<f64> gaps_of(Engine& engine, const std::vector<SessionIdx>& answers,
+                         const SessionIdx* until, u32 n_steps) {
+  std::vector<f64> gaps_s, last_s(answers.size(), now_s());
+  bool is_done = false;
+  for (u32 step = 0; until != nullptr ? !is_done : step < n_steps; ++step) {
+    engine.step();
+    const f64 at_s = now_s();
+    for (u64 i = 0; i < answers.size(); ++i) {
+      bool has_ended = false;
+      if (take_tokens(engine, answers[i], &has_ended) == 0) continue;
+      gaps_s.push_back(at_s - last_s[i]);
+      last_s[i] = at_s;
+    }
+    if (until != nullptr) (void)take_tokens(engine, *until, &is_done);
+  }
+  return gaps_s;
+}
+
+int run(const Options& options) {
+  Config config;
+  config.token_gap_ms = options.gap_ms;
+  config.sessions_max = options.n_answers + 1;
+  config.context_tokens = u64{2} * options.n_tokens + 4096 * u64{options.n_answers};
+  config.budget_bytes = 20 * kGiB;
+  config.reuse.prefix = false;
+  tools::OwnEngine own(options.model, config);
+  Engine& engine = own.get();
+  const f64 start_s = now_s();
+  SessionIdx prompt = begin(engine, 1, options.n_tokens, 1);
+  (void)gaps_of(engine, {}, &prompt, 0);
+  const f64 alone_s = now_s() - start_s;
+  engine.destroy_session(prompt);
+
+  std::vector<SessionIdx> answers;
+  for (u32 i = 0; i < options.n_answers; ++i)
+    answers.push_back(begin(engine, 10 + i, kPromptOfAnswer, 0));
+  (void)gaps_of(engine, answers, nullptr, 8);
+  std::printf("| answers | gaps | p50, ms | p99, ms | max, ms |\n|---|---|---|---|---|\n");
+  print_row("before the prompt", gaps_of(engine, answers, nullptr, 50));
+  const f64 fed_s = now_s();
+  prompt = begin(engine, 2, options.n_tokens, 1);
+  print_row("beside it", gaps_of(engine, answers, &prompt, 0));
+  std::printf("\nprompt of %u tokens: %.1f s beside %u answers, %.1f s alone; gap asked %u ms\n",
+              options.n_tokens, now_s() - fed_s, options.n_answers, alone_s, options.gap_ms);
+  return 0;
+}
+
+}  // namespace
+}  // namespace tarn
+
+int main(int argc, char** argv) {
+  using namespace tarn;
+  Options options;
+  bench::parse_options(argc, argv,
+                       {.texts = {{"--model", &options.model}},
+                        .numbers = {{"--answers", &options.n_answers},
+                                    {"--tokens", &options.n_tokens},
+                                    {"--gap", &options.gap_ms}}});
+  try {
+    return run(options);
+  } catch (const tools::Failure& failure) {
+    std::fprintf(stderr, "gap_bench: %s\n", failure.text.c_str());
+    return failure.code;
+  }
+}
