@@ -71,8 +71,6 @@ const char* status_name(Status status) {
       return "not_finite";
     case Status::not_found:
       return "not_found";
-    case Status::deadline:
-      return "deadline";
   }
   return "unknown";
 }

@@ -28,7 +28,6 @@ enum class Status : i32 {
   unsupported = 10,     // valid, but nothing that this build knows; the hint says what
   not_finite = 11,      // the model produced a logit that is not a finite number
   not_found = 12,       // no session is kept under this name
-  deadline = 13,        // the time allowed was over
 };
 
 // Returns the status' name in lower case with underscores, as text and JSON print it.

@@ -65,6 +65,8 @@ void describe_status(const Engine& engine, tarn_engine_status* out) {
   out->memory_locked = status.memory_locked ? 1 : 0;
   out->n_workers = engine.plan().n_workers;
   out->n_sessions = status.n_sessions;
+  out->n_running = status.n_running;
+  out->n_waiting = status.n_waiting;
   out->sessions_max = engine.plan().sessions_max;
   out->n_vocab = engine.spec().n_vocab;
   out->context_tokens = engine.plan().context_tokens;

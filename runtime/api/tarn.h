@@ -78,13 +78,11 @@ typedef enum tarn_status {
   TARN_IO_FAILED = 5,       /* a read or a write failed, or the file is damaged */
   TARN_INTERNAL = 6,        /* one of our assertions failed; this engine is dead */
   TARN_INVALID_REQUEST = 7, /* the call cannot be served with these arguments or in this state */
-  TARN_WOULD_BLOCK = 8,     /* no event yet, or a bounded resource is used up: try again, or free
-                               what the text names */
+  TARN_WOULD_BLOCK = 8,     /* no event yet, or a bound is reached: try again, or see the text */
   TARN_CANCELLED = 9,       /* the request was cancelled by its owner */
   TARN_UNSUPPORTED = 10,    /* valid, but not known to this build; the text says what */
   TARN_NOT_FINITE = 11,     /* the model produced a logit that is not a number */
-  TARN_NOT_FOUND = 12,      /* no session is kept under this name */
-  TARN_DEADLINE = 13        /* the time allowed was over */
+  TARN_NOT_FOUND = 12       /* no session is kept under this name */
 } tarn_status;
 
 /* Owned by the caller from tarn_open to tarn_close. */
@@ -196,7 +194,8 @@ typedef struct tarn_engine_status {
   /* As in DONE, for all decode steps since the engine was opened. */
   uint64_t select_steps;
   double kv_read_ratio;
-  int32_t model_verified; /* 1: the file's SHA-256 is model.sha256; 0: without the key */
+  int32_t model_verified;        /* 1: the file's SHA-256 is model.sha256; 0: without the key */
+  uint32_t n_running, n_waiting; /* sessions that compute or generate, and that wait to */
 } tarn_engine_status;
 
 TARN_API int32_t tarn_engine_status_get(tarn_engine* engine, tarn_engine_status* status_out);
@@ -233,7 +232,7 @@ typedef struct tarn_session_options {
                          other's KV (reuse.prefix) and share the names of saved sessions. Nothing
                          of another tenant's prompts shows, not even in the time a prompt takes */
   void* user;         /* comes with the session's events; Tarn does not look at it */
-  int32_t priority;   /* TARN_BACKGROUND: interactive sessions go first */
+  int32_t priority;   /* TARN_BACKGROUND: interactive sessions go first, and take its place */
 } tarn_session_options;
 
 /* Creates an empty session. TARN_WOULD_BLOCK: engine.sessions_max are open. */
@@ -244,11 +243,12 @@ TARN_API int32_t tarn_session_create(tarn_engine* engine, const tarn_session_opt
  * waits for the disk. Otherwise the last checkpoint stays. */
 TARN_API void tarn_session_destroy(tarn_session* session);
 
-/* Appends tokens and reserves their KV, or does nothing (TARN_WOULD_BLOCK: other sessions hold the
- * KV now; TARN_INVALID_REQUEST: the session generates, or they can never fit, and no id was read).
- * All tokens but the last are computed in the background; the last waits for the next call. KV of
- * whole pages (kv.page_tokens) from the beginning on that any session of the tenant has computed is
- * taken from memory or from the store (reuse.prefix). No token differs for that. */
+/* Appends tokens, or does nothing (TARN_WOULD_BLOCK: engine.waiting_max sessions wait already, the
+ * text says when to try again; TARN_INVALID_REQUEST: the session generates, or they can never fit,
+ * and no id was read). All but the last are computed in the background, once the session has its
+ * turn (engine.running_max) and KV, which idle sessions give up. KV of whole pages (kv.page_tokens)
+ * that any session of the tenant has computed is taken from memory or from the store
+ * (reuse.prefix); the rest is computed. No token differs for that. */
 TARN_API int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids);
 /* Tokenizes and feeds in one call, with the limits and errors of both. */
 TARN_API int32_t tarn_session_feed_text(tarn_session* session, const char* text,

@@ -55,6 +55,10 @@ void Engine::note_opened() {
 
 EngineStatus Engine::status() const {
   EngineStatus now = status_;
+  for (const Session& s : sessions_) {
+    now.n_running += u32{s.has_place};
+    now.n_waiting += u32{s.waits()};
+  }
   now.n_sessions = static_cast<u32>(std::ranges::count_if(
       sessions_, [](const Session& s) { return s.state != SessionState::free; }));
   now.groups_free = kv_.pool().groups_free();

@@ -100,6 +100,7 @@ struct EngineStatus {
   // As of now.
   EngineCounters counters{};
   u32 n_sessions = 0;
+  u32 n_running = 0, n_waiting = 0;  // of them
   u32 groups_free = 0;
   u64 n_chunks_kept = 0;  // chunks of KV that attention found on the device, with tiers
   const char* store_mode = "";

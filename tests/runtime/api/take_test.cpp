@@ -450,7 +450,6 @@ TEST_CASE("a broken text thread answers what was submitted, and the engine goes 
 }
 
 TEST_CASE("an end by its deadline has names") {
-  CHECK(std::string(tarn_status_name(TARN_DEADLINE)) == "deadline");
   CHECK(std::string(tarn_finish_name(TARN_FINISH_DEADLINE)) == "deadline");
 }
 
