@@ -192,14 +192,15 @@ class SessionCall : public Call {
   engine::SessionIdx idx() const { return handle_->idx; }
   // fn(engine, idx), on the engine's thread; a value of its Result is dropped.
   template <class Fn>
-  int32_t serve(const Way& way, const Fn& fn) const {
+  int32_t serve(const Way& way, const Fn& fn, bool is_sure = false) const {
     return Call::serve(
         way, {.on_engine = [fn, idx = idx()](engine::Engine& engine,
                                              const service::Ids&) mutable -> Result<void> {
                 TARN_CHECK(fn(engine, idx));
                 return {};
               },
-              .session = idx()});
+              .session = idx(),
+              .is_sure = is_sure});
   }
   // read(desk), on the text thread, then fn(engine, idx, ids) with the ids that it left.
   template <class Read, class Fn>

@@ -79,11 +79,14 @@ int32_t create(const Way& way, tarn_engine* engine, const tarn_session_options* 
 int32_t destroy(const Way& way, tarn_session* session) {
   const SessionCall call(session);
   if (!call) return refuse(call.why_not());
-  return call.serve(way, [&on = call.service()](Engine& engine, SessionIdx idx) -> Result<void> {
-    on.end_session(idx);
-    engine.destroy_session(idx);
-    return {};
-  });
+  return call.serve(
+      way,
+      [&on = call.service()](Engine& engine, SessionIdx idx) -> Result<void> {
+        on.end_session(idx);
+        engine.destroy_session(idx);
+        return {};
+      },
+      /*is_sure=*/true);
 }
 
 int32_t feed(const Way& way, tarn_session* session, const uint32_t* ids, uint64_t n_ids) {

@@ -279,14 +279,15 @@ typedef struct tarn_generate_options {
   int32_t ignore_end;       /* 1: go on after the model's end token */
   int32_t no_logprobs;      /* 1: tokens have no logprob. Greedy tokens are faster then, above
                                    all on a GPU, where the logits stay */
-  uint32_t deadline_ms;     /* from this call on: then the answer ends, begun or not. 0: none */
+  uint32_t deadline_ms;     /* from this call, or its submission, on. Then the answer ends, begun or
+                               not, as by a cancel. 0: none */
 } tarn_generate_options;
 
 enum {
   TARN_FINISH_NONE = 0,
   TARN_FINISH_END = 1,       /* the model ended its turn ("stop") */
   TARN_FINISH_STOP = 2,      /* a stop string ("stop") */
-  TARN_FINISH_LENGTH = 3,    /* max_tokens, or the KV is full ("length") */
+  TARN_FINISH_LENGTH = 3,    /* max_tokens, or the context is full ("length") */
   TARN_FINISH_CANCELLED = 4, /* ("cancelled") */
   TARN_FINISH_ERROR = 5,     /* see tarn_event.status ("error") */
   TARN_FINISH_DEADLINE = 6   /* deadline_ms was over ("deadline") */
@@ -351,8 +352,9 @@ typedef int32_t (*tarn_event_fn)(void* context, const tarn_event* event);
 TARN_API int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* options,
                                   tarn_event_fn on_event, void* context);
 /* Cancels a running generation, or the rest of a prefill, and what earlier submitted calls of the
- * session begin. Returns at once; a generation's DONE follows. Tokens that were fed last and are
- * not yet computed are removed; earlier ones stay. Later calls are not affected. On a CPU DONE
+ * session begin: these are answered as usual, and then end. Returns at once, TARN_OK also if there
+ * is nothing to cancel; a generation's DONE follows what it had said. Tokens that were fed last and
+ * are not yet computed are removed; earlier ones stay. Later calls are not affected. On a CPU DONE
  * comes before the end of the current step. That step, which takes seconds for a prompt, continues
  * only if other sessions have tokens in it; then the next call waits for its end. On a GPU DONE
  * comes at the end of the step. */
@@ -406,30 +408,35 @@ TARN_API int32_t tarn_session_fork(tarn_session* session, tarn_session** session
 
 /* For a host with one event loop: submit calls, wait for one descriptor, take replies and events.
  *
- *   struct pollfd ready = {.fd = tarn_engine_fd(engine), .events = POLLIN};
+ *   struct pollfd ready = {.fd = tarn_engine_fd(engine), .events = POLLIN};  // not -1
  *   tarn_submit_feed_text(session, text, text_bytes, TARN_ADD_SPECIAL, &my_feed);
  *   tarn_submit_generate(session, &options, &my_generate);
- *   while (poll(&ready, 1, -1) >= 0) {
+ *   while (poll(&ready, 1, -1) > 0 || errno == EINTR) {
  *     tarn_event event = TARN_INIT(tarn_event);
  *     int32_t status;
  *     while ((status = tarn_engine_take(engine, &event)) == TARN_OK) handle(&event);
- *     if (status != TARN_WOULD_BLOCK) break;  // the engine is dead, or the GPU is lost
+ *     if (status != TARN_WOULD_BLOCK) break;  // the engine has ended: close it
  *   }
  *
  * Arguments are those of the blocking form, and a last `request`, which comes back in the reply.
- * What they point to (ids, texts, names, arrays of options, out-parameters) stays valid and
- * unchanged until the reply is taken; an options struct itself is copied. Out-parameters are
- * written before the reply.
+ * What they point to (ids, texts, names, stop strings, biases, out-parameters) stays valid and
+ * unchanged until the reply is taken, or tarn_close has returned on an engine that is not dead; an
+ * options struct itself is copied. Read out-parameters once the reply is taken.
  *
  * TARN_OK: the call is queued, and exactly one reply comes. Otherwise nothing was queued and no
- * reply comes: TARN_INVALID_REQUEST, an argument is wrong by itself; TARN_WOULD_BLOCK, 256 calls
- * are unanswered or their replies not taken; and what every call returns on an engine that is dead,
- * lost, or not this process' own. Calls of one session, blocking ones too, are carried out in the
- * order in which they were made; a wait holds back no later call. Different sessions have no order.
- * A timeout of tarn_submit_wait is noticed between two steps. What tarn_close ends has no reply.
- * After tarn_session_destroy no event of the session comes, only replies; calls behind it are
- * answered TARN_INVALID_REQUEST. tarn_session_cancel, _info_get and _list, tarn_piece,
- * tarn_is_end and tarn_engine_plan wait for no step, so they have no such form.
+ * reply comes: TARN_INVALID_REQUEST, an argument is wrong by itself; TARN_WOULD_BLOCK, 256 calls of
+ * the engine are unanswered or their replies not taken: submit it again once one is taken; and what
+ * every call returns on an engine that is dead, lost, or not this process' own.
+ *
+ * Calls of one session, blocking ones too, are carried out in the order in which they were made; a
+ * wait holds back no later call. Once a submitted call of a session has failed, later ones are
+ * answered TARN_CANCELLED until its reply is taken: a generate behind a refused feed answers no
+ * older tokens. Different sessions have no order. A destroy is carried out in any case: with it the
+ * session's events end, DONE too, later calls are answered TARN_INVALID_REQUEST, and once its reply
+ * is taken a new session may have the pointer. A timeout of tarn_submit_wait is noticed between two
+ * steps. tarn_close drops what was not taken; nobody may wait for the descriptor by then.
+ * tarn_session_cancel, _info_get and _list, tarn_piece, tarn_is_end and tarn_engine_plan wait for
+ * no step, so they have no such form. Nor has tarn_submit_* any wait: it returns at once.
  */
 TARN_API int32_t tarn_submit_create(tarn_engine* engine, const tarn_session_options* options,
                                     tarn_session** session_out, void* request);
@@ -452,14 +459,14 @@ TARN_API int32_t tarn_submit_engine_status_get(tarn_engine* engine, tarn_engine_
                                                void* request);
 
 /* A descriptor (eventfd) that is readable while tarn_engine_take has something, or the engine has
- * ended. For poll and epoll alone: do not read, write or close it; it is closed with the engine.
- * -1: the call was refused, and tarn_error_text() says why. */
+ * ended: level-triggered, the same one each time. For poll and epoll alone: do not read, write or
+ * close it; it is closed with the engine. -1: refused, and tarn_error_text() says why. */
 TARN_API int32_t tarn_engine_fd(tarn_engine* engine);
 /* Takes the next reply, or else the next event of any session, and never waits. Replies come as
  * their calls ended, before events that follow from them; sessions with events are served in turn.
  * Any thread may take, and tarn_session_poll may read some sessions meanwhile: each event comes
- * once. TARN_WOULD_BLOCK: there is none now; TARN_INTERNAL, TARN_DEVICE_LOST: there will be none
- * any more. */
+ * once. TARN_WOULD_BLOCK: there is none now; TARN_INTERNAL, TARN_DEVICE_LOST, TARN_CANCELLED (it is
+ * being closed): there will be none any more. event_out keeps its struct_size. */
 TARN_API int32_t tarn_engine_take(tarn_engine* engine, tarn_event* event_out);
 
 #ifdef __cplusplus

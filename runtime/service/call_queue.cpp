@@ -9,6 +9,12 @@ Unexpected is_destroyed() {
       {.status = Status::invalid_request, .hint = "the session was destroyed: create another one"});
 }
 
+Unexpected is_behind_failed() {
+  return fail({.status = Status::cancelled,
+               .hint = "an earlier call of the session failed, and its reply says why: take it, "
+                       "then submit this call again"});
+}
+
 void CallQueue::add(Request* request) {
   request->next = nullptr;
   request->before = last_;
@@ -74,6 +80,13 @@ u64 CallQueue::next_deadline_ns() const {
       next_ns = r->deadline_ns;
   }
   return next_ns;
+}
+
+void CallQueue::fail_behind(SessionIdx session) {
+  for (Request* r = first_; r != nullptr; r = r->next) {
+    const bool depends = r->is_submitted && !r->is_sure && r->session == session;
+    r->is_behind_failed = r->is_behind_failed || depends;
+  }
 }
 
 void CallQueue::cancel(SessionIdx session) {

@@ -15,8 +15,10 @@
 
 namespace tarn::service {
 
-// What a call on a session is answered that is not there any more.
+// What a call on a session is answered that is not there any more, and a submitted one behind one
+// that failed.
 Unexpected is_destroyed();
+Unexpected is_behind_failed();
 
 class CallQueue {
  public:
@@ -33,6 +35,8 @@ class CallQueue {
   u64 next_deadline_ns() const;
   // What stands here of the session is cancelled as soon as it has begun.
   void cancel(SessionIdx session);
+  // A submitted call of this session failed: those behind it are not carried out.
+  void fail_behind(SessionIdx session);
   // The call that the engine's thread carries out, until nullptr.
   void set_running(Request* request) { running_ = request; }
   Request* running() const { return running_; }

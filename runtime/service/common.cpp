@@ -18,8 +18,17 @@ Result<void> Common::may_wait() const {
   return may_go_on();
 }
 
+bool Common::is_failure(const Request& request) const {
+  return request.is_submitted && !request.result && !request.waits &&
+         request.session != kNoSession && board.of(request.session).epoch == request.epoch;
+}
+
 void Common::finish(Request* request) {
   request->state = Request::State::done;
+  if (is_failure(*request)) {
+    ++board.of(request->session).n_failed;
+    queue.fail_behind(request->session);
+  }
   if (request->is_submitted) outbox.push_reply(request);
   news.notify_all();
 }

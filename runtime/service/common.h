@@ -35,6 +35,8 @@ struct Common {
   Result<void> may_go_on() const;
   // Why the calling thread may not wait now, if so.
   Result<void> may_wait() const;
+  // Whether the reply tells of a failure that calls behind it depend on.
+  bool is_failure(const Request& request) const;
   // The call has its result, and is in the queue no more.
   void finish(Request* request);
   // Ends all calls with this error, but for one whose text is being read.

@@ -51,6 +51,7 @@ bool EngineThread::run_call(Lock& lock) {
     const SessionRow& row = common_.board.of(request->session);
     if (row.is_free() || row.epoch != request->epoch) request->result = is_destroyed();
   }
+  if (request->result && request->is_behind_failed) request->result = is_behind_failed();
   if (request->result) run(request, lock);
   if (request->block.n > 0) {
     common_.ids.give_back(request->block);

@@ -59,6 +59,7 @@ struct Request {
   bool waits = false;
   u64 deadline_ns = 0;
 
+  bool is_sure = false;  // carried out though an earlier call of its session failed
   void* user = nullptr;  // of a session that begins; the queue notes that of `session`
 
   // The queue's.
@@ -72,7 +73,8 @@ struct Request {
   State state = State::ready;
   bool is_cancelled = false;  // what it begins is cancelled at once
   bool is_submitted = false;
-  u32 epoch = 0;  // of its session
+  bool is_behind_failed = false;  // then it is not carried out
+  u32 epoch = 0;                  // of its session
   IdRing::Block block{};
   Result<void> result{};
   void* tag = nullptr;  // the host's, of a submitted one

@@ -71,6 +71,7 @@ void Service::enter(Request* request) {
     const SessionRow& row = common_.board.of(request->session);
     request->epoch = row.epoch;
     request->user = row.user;
+    request->is_behind_failed = request->is_submitted && !request->is_sure && row.n_failed > 0;
   }
   common_.queue.add(request);
   if (request->waits) common_.settle_waits();
@@ -132,6 +133,7 @@ Result<void> Service::take(Taken* taken, std::span<char> text) {
               .user = reply->user,
               .tag = reply->tag,
               .result = reply->result};
+    if (common_.is_failure(*reply)) --common_.board.of(reply->session).n_failed;
     common_.outbox.give_back(reply);
     common_.refresh();
     return {};
@@ -212,6 +214,7 @@ void Service::end_session(SessionIdx idx) {
   const Lock lock(common_.mutex);
   SessionRow& row = common_.board.of(idx);
   ++row.epoch;
+  row.n_failed = 0;
   row.is_read = false;  // a waiting poll returns
   common_.news.notify_all();
 }

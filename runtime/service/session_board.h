@@ -24,6 +24,7 @@ struct Progress {
 struct SessionRow {
   Progress progress{};
   bool is_read = false;  // a generation was begun, and its DONE was not read yet
+  u32 n_failed = 0;      // submitted calls that failed, and whose reply was not taken
   u32 epoch = 0;         // counts the sessions that were destroyed here
   void* user = nullptr;  // the host's
   bool is_free() const { return progress.state == engine::SessionState::free; }

@@ -37,7 +37,8 @@ static void end(Talk* talk) {
   if (talk->session == NULL || tarn_submit_destroy(talk->session, &destroy) != TARN_OK) --n_open;
 }
 
-/* Both calls at once: calls of one session are carried out in their order. */
+/* Both calls at once: calls of one session are carried out in their order, and a generate behind a
+ * feed that fails is not. 32 talks have at most 64 calls unanswered, of the 256 that may be. */
 static void begin_turn(Talk* talk) {
   if (talk->n_turns == kTurns || talk->has_failed || talk->is_cancelled) {
     end(talk);
@@ -52,12 +53,13 @@ static void begin_turn(Talk* talk) {
   if (tarn_submit_feed_text(talk->session, talk->input, strlen(talk->input), flags, &feed) !=
           TARN_OK ||
       tarn_submit_generate(talk->session, &options, &generate) != TARN_OK) {
-    fail(talk, "submit", tarn_error_text()); /* WOULD_BLOCK: too many calls are unanswered */
+    fail(talk, "submit", tarn_error_text()); /* TARN_WOULD_BLOCK: the 256, submit it again later */
     end(talk);
   }
 }
 
 static void on_reply(Talk* talk, const tarn_event* reply) {
+  /* A server tries a feed again later that is answered TARN_WOULD_BLOCK: too many sessions wait. */
   if (reply->status != TARN_OK) fail(talk, tarn_status_name(reply->status), reply->text);
   if (reply->request == &create && reply->status == TARN_OK) begin_turn(talk);
   if (reply->request == &create && reply->status != TARN_OK) --n_open;
@@ -95,6 +97,10 @@ static int run(tarn_engine* engine, Talk* talks) {
     }
   }
   struct pollfd ready = {.fd = tarn_engine_fd(engine), .events = POLLIN};
+  if (ready.fd < 0) {
+    fprintf(stderr, "tarn_engine_fd: %s\n", tarn_error_text());
+    return 1;
+  }
   while (n_open > 0) {
     if (poll(&ready, 1, -1) < 0 && errno != EINTR) return 1;
     tarn_event event = TARN_INIT(tarn_event);

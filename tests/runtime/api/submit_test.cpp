@@ -380,6 +380,47 @@ TEST_CASE("calls of a session are carried out in order, texts or not, and others
   CHECK(info.n_tokens == 2 + 5);
 }
 
+TEST_CASE("calls behind one that failed are not carried out, until its reply was taken") {
+  const SmallModel model("llama", "f16");
+  Host host(model.path());
+  tarn_session *const session = host.session(), *const other = host.session();
+  const u32 id = 5, no_token = 1u << 20;
+  REQUIRE(tarn_session_feed(session, &id, 1) == TARN_OK);
+  static char tags[7];
+  const auto feed = [&](tarn_session* to, const u32* token, u64 tag) {
+    REQUIRE(tarn_submit_feed(to, token, 1, &tags[tag]) == TARN_OK);
+  };
+  {
+    const Held held(host.engine);  // all of them stand in the queue, and then come at once
+    feed(session, &no_token, 0);
+    REQUIRE(tarn_submit_generate(session, &kGenerate, &tags[1]) == TARN_OK);
+    REQUIRE(tarn_submit_feed_text(session, "baker", 5, 0, &tags[2]) == TARN_OK);
+    REQUIRE(tarn_submit_wait(session, -1, &tags[3]) == TARN_OK);
+    feed(other, &id, 4);
+  }
+  REQUIRE(tarn_session_wait(other, -1) == TARN_OK);
+  feed(session, &id, 5);  // its failure is told, and not known yet
+  std::vector<int32_t> status(6, -1);
+  for (u32 i = 0; i < 6; ++i) {
+    const tarn_event reply = take_reply(host.engine);
+    status[static_cast<u64>(static_cast<char*>(reply.request) - tags)] = reply.status;
+  }
+  CHECK(status == std::vector<int32_t>{TARN_INVALID_REQUEST, TARN_CANCELLED, TARN_CANCELLED,
+                                       TARN_OK, TARN_OK, TARN_CANCELLED});
+  tarn_session_info info = TARN_INIT(tarn_session_info);
+  REQUIRE(tarn_session_info_get(session, &info) == TARN_OK);
+  CHECK(info.n_tokens == 1);
+  // Now it is known.
+  feed(session, &id, 0);
+  CHECK(take_reply(host.engine).status == TARN_OK);
+  // A destroy is carried out in any case.
+  feed(session, &no_token, 0);
+  REQUIRE(tarn_submit_destroy(session, &tags[6]) == TARN_OK);
+  CHECK(take_reply(host.engine).status == TARN_INVALID_REQUEST);
+  CHECK(take_reply(host.engine).status == TARN_OK);
+  CHECK(tarn_session_info_get(session, &info) == TARN_INVALID_REQUEST);
+}
+
 TEST_CASE("a cancel reaches what was submitted before it, and nothing later") {
   const SmallModel model("llama", "f16");
   Host host(model.path());
