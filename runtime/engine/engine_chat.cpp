@@ -1,7 +1,6 @@
 // A session whose tokens are a conversation's: each turn gives the whole conversation anew.
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "runtime/engine/engine.h"
 
@@ -23,13 +22,11 @@ Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& convers
   if (n_common < std::min({s.chat.n_ids, s.n_ids, n_ids}))
     tell_of_change(s, conversation, n_common);
   if (n_common < s.n_ids) TARN_CHECK(truncate(idx, n_common));
+  TARN_CHECK(cut_approximate(s));
   s.n_parked = 0;  // what is taken of it again counts
   const u32 n_kept = std::min({n_common, s.sequence.n_slots(), n_ids - std::min(n_ids, 1u)});
-  const kv::Reused before = std::exchange(s.generation.reused, {});
-  if (const Result<void> fed = feed(idx, ids.subspan(n_common)); !fed) {
-    s.generation.reused = before;
-    return fed;
-  }
+  s.generation.reused = {};
+  append(s, ids.subspan(n_common));
   s.generation.reused.n_from_memory += n_kept;
   s.chat.n_ids = n_ids;
   return {};

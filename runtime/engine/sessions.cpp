@@ -103,6 +103,7 @@ Result<void> Sessions::begin_feed(SessionIdx idx, std::span<const u32> ids, u32 
   }
   if (s.state == SessionState::computing && s.cancel.load())
     s.end_cancelled(Finish::cancelled, scratch_);
+  if (s.state == SessionState::idle) s.cancel.store(false);  // it came too late for what it meant
   const u64 room_tokens = plan_.context_tokens - std::min(s.n_ids, n_kept_max);
   if (ids.size() > room_tokens) {  // before the ids are read: a wrong count leads out of them
     return refused(
@@ -112,9 +113,12 @@ Result<void> Sessions::begin_feed(SessionIdx idx, std::span<const u32> ids, u32 
   }
   TARN_CHECK(check_ids(model_.spec, ids));
   TARN_CHECK(check_queue(s));
+  return cut_approximate(s);
+}
 
-  // With exact answers, cuts approximate KV off. Its tokens become part of the input that comes, as
-  // if the session had been cut there and they were fed.
+// With exact answers. Its tokens become part of the input that comes, as if the session had been
+// cut there and they were fed.
+Result<void> Sessions::cut_approximate(Session& s) {
   if (s.state != SessionState::idle || !select_config_.exact_answers ||
       s.sequence.n_slots() <= s.first_approx_slot) {
     return {};
@@ -123,7 +127,7 @@ Result<void> Sessions::begin_feed(SessionIdx idx, std::span<const u32> ids, u32 
   s.sequence.abandon();
   archive_.drop(s.saved);
   TARN_CHECK(cut(s, begin));
-  selector_.truncate(idx, begin);
+  selector_.truncate(s.idx, begin);
   s.turns.truncate(begin);
   s.turns.feed(begin, s.n_ids - begin);
   s.saved.n_slots = std::min(s.saved.n_slots, begin);
@@ -131,8 +135,12 @@ Result<void> Sessions::begin_feed(SessionIdx idx, std::span<const u32> ids, u32 
 }
 
 Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids) {
-  Session& s = sessions_[idx];
   TARN_CHECK(begin_feed(idx, ids, /*n_kept_max=*/plan_.context_tokens));
+  append(sessions_[idx], ids);
+  return {};
+}
+
+void Sessions::append(Session& s, std::span<const u32> ids) {
   std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
   if (s.generation.fed_ns == 0) {
     s.generation.fed_ns = clock_->now_ns();
@@ -140,7 +148,6 @@ Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids) {
   }
   s.last_error = {};
   if (s.state == SessionState::idle) {
-    s.cancel.store(false);  // one that came too late for what it meant
     s.n_settled = s.n_ids;
     s.turn_begin = s.n_ids;
   }
@@ -150,7 +157,6 @@ Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids) {
   s.saved.ask_more();
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   wait_for_place(s);
-  return {};
 }
 
 Result<void> Sessions::generate(SessionIdx idx, const GenerateParams& params) {

@@ -91,6 +91,10 @@ class Sessions : public Places {
   // Carries out a cancel from before, cuts off the KV that exact answers do not keep, and refuses
   // tokens that cannot follow the session's first n_kept_max.
   Result<void> begin_feed(SessionIdx idx, std::span<const u32> ids, u32 n_kept_max);
+  // Cuts off the KV that exact answers do not keep.
+  Result<void> cut_approximate(Session& session);
+  // Feeds what begin_feed() has allowed.
+  void append(Session& session, std::span<const u32> ids);
 
   std::span<Ready> ready_{};  // [sessions_max]
 

@@ -134,6 +134,51 @@ TEST_CASE("a refused conversation leaves the session as it was") {
   CHECK(answer(open, session) == said);
 }
 
+TEST_CASE("a session that waits or runs is fed another conversation, however many others wait") {
+  const SmallModel model("llama", "f16");
+  Config config = small_config();
+  config.context_tokens = 256;
+  config.page_tokens = 16;
+  config.sessions_max = 3;
+  config.running_max = 2;
+  config.waiting_max = 1;
+  OpenEngine open(model.path(), config);
+  const SessionIdx runs = open.session_with(random_ids(1, 100));
+  REQUIRE(open.engine.generate(runs, {.max_tokens = 50, .ignore_end = true}).has_value());
+  const SessionIdx session = open.session_with(random_ids(2, 100));
+  REQUIRE(open.engine.session_state(session).has_place);
+  // There is no room for it, with or without the session's place.
+  const SessionIdx waits = open.session_with(random_ids(3, 200));
+  REQUIRE(open.engine.session_state(waits).waits());
+  const std::vector<u32> other = random_ids(4, 80);
+  REQUIRE(open.engine.feed_chat(session, talk_of(other).view()).has_value());
+  CHECK(ids_of(open.engine, session) == other);
+  test::read_all(open.engine, runs);
+  open.run();
+  OpenEngine alone(model.path(), config);
+  CHECK(answer(open, session) == answer(alone, alone.session_with(other)));
+}
+
+TEST_CASE("a cancel that came too late does not touch the next conversation") {
+  const SmallModel model("llama", "f16");
+  Config config = small_config();
+  config.context_tokens = 256;
+  config.page_tokens = 16;
+  OpenEngine open(model.path(), config);
+  const std::vector<u32> first = random_ids(1, 150);
+  const SessionIdx session = open.session_with(first);
+  open.run();
+  open.engine.request_cancel(session);
+  open.session_with(random_ids(2, 200));  // takes its KV
+  open.run();
+  REQUIRE(open.engine.session_state(session).sequence.n_slots() == 0);
+  const std::vector<u32> kept(first.begin(), first.begin() + 100);
+  const std::vector<u32> want = joined(kept, random_ids(3, 50));
+  REQUIRE(open.engine.feed_chat(session, talk_of(want).view()).has_value());
+  open.run();
+  CHECK(ids_of(open.engine, session) == want);
+}
+
 TEST_CASE("a cancel ends what was fed before it, not the next conversation") {
   const SmallModel model("llama", "f16");
   Config config = small_config();
