@@ -39,6 +39,8 @@ struct Call {
   bool is_in_flight = false;
   bool is_cancelled = false;  // the host cancelled its session after it
   bool is_behind_destroy = false;
+  bool is_behind_failed =
+      false;                  // an earlier one of its session failed, which the host did not know
   bool may_generate = false;  // an answer was under way, or asked for before
   bool resolves = false;      // a wait, then tokens, to learn what cancels have left
   u64 epoch = 0;              // of the talk, then

@@ -282,11 +282,18 @@ class Life {
       } else {
         REQUIRE(talk->calls.front() == &call);  // in their order
         talk->calls.pop_front();
+        if (status != TARN_OK) {
+          for (Call* behind : talk->calls) behind->is_behind_failed = behind->what != What::destroy;
+        }
       }
     }
     if (call.is_behind_destroy) {
       CHECK(status == TARN_INVALID_REQUEST);
       ++counts_.calls_behind;
+    } else if (call.is_behind_failed) {
+      CHECK((status == TARN_CANCELLED || (call.text != nullptr && status == TARN_INVALID_REQUEST)));
+      ++counts_.calls_behind_failed;
+      if (call.what != What::tokens) answered(call, reply);
     } else {
       CHECK(is_allowed(call, status, why));
       answered(call, reply);
@@ -824,6 +831,7 @@ void check_caller_counts(const CallerCounts& counts, u64 n_min) {
                                {"park", counts.parks},
                                {"busy destroy", counts.busy_destroys},
                                {"call behind destroy", counts.calls_behind},
+                               {"call behind a failed one", counts.calls_behind_failed},
                                {"refused", counts.refused},
                                {"no slot", counts.no_slot},
                                {"no session", counts.no_session},
