@@ -134,7 +134,8 @@ bool Places::start(Session& s) {
   s.has_place = true;
   s.used_at = ++n_given_;
   s.placed_ns = clock_->now_ns();
-  pause_background(s);
+  s.end_input();  // where others have computed all of it
+  if (s.has_place) pause_background(s);
   return true;
 }
 

@@ -309,6 +309,44 @@ TEST_CASE("a prompt whose pages are there, or are about to be, is served so that
   }
 }
 
+TEST_CASE("a prompt that others have computed ends where its pages are taken") {
+  const SmallModel model("llama", "f16");
+  Config config = config_of(1024, 3);
+  const std::vector<u32> document = random_ids(1, 12 * kPage + 1);  // all pages and a last token
+  SUBCASE("before it begins") {
+    OpenEngine open(model.path(), config);
+    const SessionIdx first = open.session_with(document);
+    open.run();
+    const SessionIdx second = open.session_with(document);
+    CHECK(open.engine.session_state(second).state == SessionState::idle);
+    CHECK_FALSE(open.engine.session_state(second).has_place);
+    CHECK(open.engine.session_state(second).sequence.n_slots() == 12 * kPage);
+    generate(open.engine, second, 5);
+    CHECK(test::read_all(open.engine, second).tokens == alone(model, document, 5));
+    // The same of one that was cut.
+    REQUIRE(open.engine.truncate(first, 3 * kPage + 1).has_value());
+    open.run();
+    CHECK(open.engine.session_state(first).state == SessionState::idle);
+  }
+  SUBCASE("while it runs") {
+    OpenEngine open(model.path(), config);
+    Engine& engine = open.engine;
+    const SessionIdx background = *engine.create_session({.priority = Priority::background});
+    REQUIRE(engine.feed(background, document).has_value());
+    const SessionIdx interactive = open.session_with(document);
+    REQUIRE(engine.session_state(background).has_place);
+    REQUIRE(engine.session_state(interactive).has_place);
+    open.run();
+    for (const SessionIdx idx : {background, interactive}) {
+      CHECK(engine.session_state(idx).state == SessionState::idle);
+      CHECK(engine.session_state(idx).sequence.n_slots() == 12 * kPage);
+    }
+    CHECK(engine.status().counters.n_prefill_rows < 2 * 12 * kPage);
+    generate(engine, background, 5);
+    CHECK(test::read_all(engine, background).tokens == alone(model, document, 5));
+  }
+}
+
 TEST_CASE("a tenant that floods keeps no other from a place") {
   const SmallModel model("llama", "f16");
   OpenEngine open(model.path(), config_of(1024, 8, /*running_max=*/2));
