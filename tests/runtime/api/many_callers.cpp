@@ -575,7 +575,7 @@ class Life {
     options.user = &talk;
     options.priority = talk.is_background ? TARN_BACKGROUND : TARN_INTERACTIVE;
     const auto kept = kept_.find(name_of(talk));
-    if (kept != kept_.end() && chance(60)) {
+    if (kept != kept_.end() && chance(90)) {
       Call& call = new_call(What::restore, nullptr);
       if (is_queued(call, tarn_submit_restore(host_.engine, &options, kept->first.c_str(),
                                               &call.session, &call.restored, &call))) {
