@@ -6,13 +6,8 @@ namespace tarn::service {
 namespace {
 
 using engine::Session;
-using engine::SessionState;
 
 constexpr f64 kLeftMaxS = 1e9;  // what it takes to be told as "for ever", in ns an u64
-
-bool is_busy(SessionState state) {
-  return state == SessionState::computing || state == SessionState::generating;
-}
 
 }  // namespace
 
@@ -29,7 +24,7 @@ void SessionBoard::note(std::span<const Session> sessions, u64 now_ns) {
                 .last_error = session.last_error,
                 .reused = session.generation.reused};
     // The last token waits for what comes next.
-    if (is_busy(session.state) && n_slots + 1 < session.n_ids) {
+    if (session.is_busy() && n_slots + 1 < session.n_ids) {
       const f64 left_s = std::min(readings_[idx].left_s(now_ns, n_slots, session.n_ids), kLeftMaxS);
       progress.prefill_left_ns = static_cast<u64>(left_s * 1e9);
     } else {
