@@ -100,18 +100,13 @@ void SessionTable::lose_kv(Session& s) {
 // What is lost meanwhile is computed anew. A cut within a shared group takes one more.
 Result<void> SessionTable::cut(Session& s, u32 n_slots) {
   archive_.drop(s.saved);  // its pages are about to be others
-  for (;;) {
-    const Result<void> is_cut = kv_.truncate(s.sequence, n_slots);
-    if (is_cut) break;
-    if (is_cut.error().status == Status::io_failed) {
-      lose_kv(s);
-      s.sequence.abandon();
-      return {};
-    }
-    Session* const holder = room_holder(s);
-    if (holder == nullptr) return fail(is_cut.error());
-    park(*holder);
+  const Result<void> is_cut = with_room(s, [&] { return kv_.truncate(s.sequence, n_slots); });
+  if (!is_cut && is_cut.error().status == Status::io_failed) {
+    lose_kv(s);
+    s.sequence.abandon();
+    return {};
   }
+  TARN_CHECK(is_cut);
   s.note_cut();
   return {};
 }
@@ -143,11 +138,15 @@ void SessionTable::park(Session& s) {
 
 bool SessionTable::make_room(Session& s) {
   while (!kv::KvCache::reserve_slots(s.sequence, s.n_ids)) {
-    Session* const holder = room_holder(s);
-    if (holder == nullptr) return false;
-    park(*holder);
+    if (!take_room(s)) return false;
   }
   return true;
+}
+
+bool SessionTable::take_room(const Session& needs) {
+  Session* const holder = room_holder(needs);
+  if (holder != nullptr) park(*holder);
+  return holder != nullptr;
 }
 
 // Whose KV is given up next for this session's; nullptr: nobody's.

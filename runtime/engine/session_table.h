@@ -44,6 +44,17 @@ class SessionTable {
   void release_slots();
   // Slots for all of its tokens. False: what holds the room stays.
   bool make_room(Session& session);
+  // Somebody gives KV up for this session. False: what holds the room stays.
+  bool take_room(const Session& needs);
+  // fn(), which returns Result<void>, again while it finds no room and somebody gives KV up.
+  template <class Fn>
+  Result<void> with_room(const Session& needs, Fn&& fn) {
+    for (;;) {
+      const Result<void> done = fn();
+      const bool is_full = !done && done.error().status == Status::would_block;
+      if (!is_full || !take_room(needs)) return done;
+    }
+  }
   Session* room_holder(const Session& needs);
   bool can_park(const Session& session) const;
   void park(Session& session);

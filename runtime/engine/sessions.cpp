@@ -219,16 +219,11 @@ Result<SessionIdx> Sessions::fork(SessionIdx idx) {
   }
   TARN_TRY(const SessionIdx copy_idx, create_session({.priority = source.priority}));
   Session& copy = sessions_[copy_idx];
-  for (;;) {
-    const Result<void> is_copied = kv_.fork(source.sequence, copy.sequence, /*n_more=*/0);
-    if (is_copied) break;
-    const bool is_full = is_copied.error().status == Status::would_block;
-    Session* const holder = is_full ? room_holder(source) : nullptr;
-    if (holder == nullptr) {
-      destroy_session(copy_idx);
-      return fail(is_copied.error());
-    }
-    park(*holder);
+  const Result<void> is_copied =
+      with_room(source, [&] { return kv_.fork(source.sequence, copy.sequence, /*n_more=*/0); });
+  if (!is_copied) {
+    destroy_session(copy_idx);
+    return fail(is_copied.error());
   }
   std::copy_n(source.ids.begin(), source.n_ids, copy.ids.begin());
   copy.n_ids = source.n_ids;

@@ -73,16 +73,14 @@ Result<Sessions::Restored> Sessions::restore(std::string_view name, const Sessio
   const u64 start_ns = clock_->now_ns();
   TARN_TRY(const reuse::Archive::Found found, archive_.find(args.tenant, name));
   TARN_TRY(SessionIdx idx, create_session(args));
-  for (;;) {
-    const Result<void> restored = restore_from(sessions_[idx], found);
-    if (restored) break;
-    const bool is_full = restored.error().status == Status::would_block;
-    Session* const holder = is_full ? room_holder(sessions_[idx]) : nullptr;
-    destroy_session(idx);
-    if (holder == nullptr) return fail(restored.error());
-    park(*holder);
-    TARN_TRY(idx, create_session(args));
-  }
+  TARN_CHECK(with_room(sessions_[idx], [&]() -> Result<void> {
+    if (sessions_[idx].state == SessionState::free) {  // the second time
+      TARN_TRY(idx, create_session(args));
+    }
+    Result<void> restored = restore_from(sessions_[idx], found);
+    if (!restored) destroy_session(idx);
+    return restored;
+  }));
   Session& s = sessions_[idx];
   return Restored{.idx = idx,
                   .n_tokens = s.n_ids,
