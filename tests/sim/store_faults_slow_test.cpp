@@ -1,6 +1,6 @@
 // Goal    as store_faults_test.cpp.
-// Method  all power losses, all calls, and every bit of more than 1 MiB of records and of the
-//         labels, by way of a whole start and a read of everything. Counts are printed.
+// Method  all power losses, all calls, one bit in seven of more than 1 MiB of records and each of
+//         the labels, by way of a whole start and a read of everything. Counts are printed.
 #include <doctest/doctest.h>
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include "runtime/store/record.h"
 #include "tests/sim/store_faults.h"
 
-namespace tarn::test {
+namespace tarn::test::store_faults_slow_test {
 namespace {
 
 TEST_CASE("power lost at every moment, calls failed") {
@@ -22,14 +22,14 @@ TEST_CASE("power lost at every moment, calls failed") {
   CHECK(n_runs >= 22'000);
 }
 
-TEST_CASE("every bit flipped") {
-  const u64 n_flips = try_flipped_bits(1), n_in_labels = try_flipped_label_bits(1);
+TEST_CASE("bits flipped") {
+  const u64 n_flips = try_flipped_bits(7), n_in_labels = try_flipped_label_bits(1);
   std::printf("%llu flipped bits of records, %llu of labels\n",
               static_cast<unsigned long long>(n_flips),
               static_cast<unsigned long long>(n_in_labels));
-  CHECK(n_flips >= 8 * kMiB);
+  CHECK(n_flips >= kMiB);
   CHECK(n_in_labels == store::kFramesBegin * 8);
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::store_faults_slow_test

@@ -13,7 +13,7 @@
 
 namespace tarn::golden {
 
-inline constexpr u32 kSeeds = 20;
+inline constexpr u32 kSeeds = 20, kSomeSeeds = 5;
 inline constexpr u32 kPositions = 64;
 inline constexpr std::string_view kArchs[] = {"llama", "qwen2", "qwen3"};
 inline constexpr std::string_view kTypes[] = {"f32",  "f16",  "q8_0", "q4_0",

@@ -16,7 +16,7 @@
 #include "tests/support/sim_disk.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::test {
+namespace tarn::test::stream_native_test {
 namespace {
 
 using engine::SessionIdx;
@@ -264,43 +264,38 @@ f64 apart(const LogitsRecord& a, const LogitsRecord& b) {
   return logits_distance(first, second, GpuModel::kVocab, 0).relative_l2;
 }
 
-TEST_CASE("over a disk the host chooses for a GPU by methods that it has no kernels for") {
+TEST_CASE("over a disk the host chooses for a GPU by a method that it has no kernels for") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
-  for (const char* method : {"quest", "random"}) {
-    const bool is_quest = method == std::string_view("quest");
-    if (kSlowBuild && !is_quest) continue;
-    CAPTURE(std::string(method));
-    Config config = deep_config(SelectMethod::pq, KvTypeChoice::f16);
-    lab::set_method(config.select, method);
-    // So many pages that some heads choose one that the sinks or the local window cut.
-    config.select.k = is_quest ? 1504 : 64;
-    {
-      GpuEngine resident;
-      set_text(config.device, "cuda");
-      const Result<void> opened = resident.open(model.path(), config);
-      REQUIRE(!opened.has_value());
-      CHECK(std::string(opened.error().hint).find("--store DIR") != std::string::npos);
-    }
-    SimDisk disk(1), other_disk(1);
-    StreamedGpu streamed(disk);
-    streamed.open(model.path(), stream_config(config, 20));
-    const Deep got = deep_of(streamed.gpu);
-    CHECK(lab::Probe::tiers(streamed.gpu.engine).mover.stats().bytes_gathered > 0);
-    VirtualClock clock;
-    SimIo io(other_disk, clock, 64);
-    set_text(config.device, "cpu");
-    OpenEngine on_cpu(model.path(), stream_config(config, 20), &clock, &io);
-    const Deep want = deep_of(on_cpu);
-    lab::set_method(config.select, "full");
-    OpenEngine full(model.path(), config);
-    const Deep exact = deep_of(full);
-    MESSAGE("apart from the CPU " << apart(want.first, got.first) << ", from full attention "
-                                  << apart(exact.first, got.first));
-    CHECK(apart(want.first, got.first) < 1e-3);
-    CHECK(apart(want.again, got.again) < 1e-3);
-    for (u32 i = 0; i < 2; ++i) CHECK(apart(want.forked[i], got.forked[i]) < 1e-3);
-    CHECK(apart(exact.first, got.first) > 0.01);
+  Config config = deep_config(SelectMethod::pq, KvTypeChoice::f16);
+  lab::set_method(config.select, "quest");
+  // So many pages that some heads choose one that the sinks or the local window cut.
+  config.select.k = 1504;
+  {
+    GpuEngine resident;
+    set_text(config.device, "cuda");
+    const Result<void> opened = resident.open(model.path(), config);
+    REQUIRE(!opened.has_value());
+    CHECK(std::string(opened.error().hint).find("--store DIR") != std::string::npos);
   }
+  SimDisk disk(1), other_disk(1);
+  StreamedGpu streamed(disk);
+  streamed.open(model.path(), stream_config(config, 20));
+  const Deep got = deep_of(streamed.gpu);
+  CHECK(lab::Probe::tiers(streamed.gpu.engine).mover.stats().bytes_gathered > 0);
+  VirtualClock clock;
+  SimIo io(other_disk, clock, 64);
+  set_text(config.device, "cpu");
+  OpenEngine on_cpu(model.path(), stream_config(config, 20), &clock, &io);
+  const Deep want = deep_of(on_cpu);
+  lab::set_method(config.select, "full");
+  OpenEngine full(model.path(), config);
+  const Deep exact = deep_of(full);
+  MESSAGE("apart from the CPU " << apart(want.first, got.first) << ", from full attention "
+                                << apart(exact.first, got.first));
+  CHECK(apart(want.first, got.first) < 1e-3);
+  CHECK(apart(want.again, got.again) < 1e-3);
+  for (u32 i = 0; i < 2; ++i) CHECK(apart(want.forked[i], got.forked[i]) < 1e-3);
+  CHECK(apart(exact.first, got.first) > 0.01);
 }
 
 // An engine of one layer with KV for 11 groups, of which 8 may be in memory.
@@ -546,4 +541,4 @@ TEST_CASE("KV over a disk passes through the driver's own memory where none can 
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::stream_native_test

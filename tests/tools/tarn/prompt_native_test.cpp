@@ -19,7 +19,7 @@
 #include "tools/support/input.h"
 #include "tools/synth/synth.h"
 
-namespace tarn {
+namespace tarn::prompt_native_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -141,8 +141,8 @@ TEST_CASE("an empty prompt goes on with a session, and takes nothing of its inpu
   const World world;
   const test::TempDir store("empty_prompt");
   const test::TempFile ids("long_prompt.ids");
-  constexpr u32 kTokens = 30'000;
-  std::string text = "1 ";  // BOS
+  constexpr u32 kTokens = 16'000;  // seconds of reading
+  std::string text = "1 ";         // BOS
   for (u32 i = 1; i < kTokens; ++i) text += "5 ";
   tools::write_file(ids.path(), text.data(), text.size());
   const Words kept = {"run", "--sample", "recall",     "-c",        "32768", "-n",
@@ -182,4 +182,4 @@ TEST_CASE("the second input of a session is taken from a pipe, too") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::prompt_native_test
