@@ -1,7 +1,13 @@
 # Precompiled headers: parsing the same standard headers is most of the time to compile a file. With
 # TARN_PCH off each file sees only what it includes: lint and the stage `plain` of CI build so, and
 # tests/tidy compiles each header alone.
-option(TARN_PCH "Precompile the standard headers" ON)
+option(TARN_PCH "Precompile the standard headers, compile files of tests and tools together" ON)
+
+# tarn_compile_together(TARGET): eight of its files are one for the compiler, for most of the time
+# goes into templates that neighbours have in common. Not for what goes into libtarn.a.
+function(tarn_compile_together target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TARN_PCH} UNITY_BUILD_BATCH_SIZE 8)
+endfunction()
 
 set(TARN_PCH_CORE <algorithm> <array> <cmath> <cstring> <optional> <span> <string_view> <utility>
     "${CMAKE_SOURCE_DIR}/platform/base/result.h")

@@ -14,7 +14,7 @@
 #include "kernels/cpu_table.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::act_test {
 namespace {
 
 constexpr f32 kCanary = -12345.0f;
@@ -143,4 +143,4 @@ TEST_CASE("add adds each element once and nothing else") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::act_test

@@ -16,7 +16,7 @@
 #include "tests/support/seed.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::attn_test {
 namespace {
 
 constexpr f32 kCanary = -12345.0f;
@@ -536,4 +536,4 @@ TEST_CASE("q4_0 is stored as llama.cpp stores it: the bytes of a block, by hand"
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::attn_test

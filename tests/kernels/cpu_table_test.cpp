@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace tarn::kernels {
+namespace tarn::kernels::cpu_table_test {
 namespace {
 
 TEST_CASE("every table is complete, and the last one is generic") {
@@ -63,4 +63,4 @@ TEST_CASE("a name that no build knows is an error, not a fallback") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::cpu_table_test

@@ -13,7 +13,7 @@
 #include "kernels/cpu_table.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::norm_test {
 namespace {
 
 struct Case {
@@ -133,4 +133,4 @@ TEST_CASE("rms_norm of a row alone, and in place, gives the bits of the batch") 
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::norm_test

@@ -18,7 +18,7 @@
 #include "kernels/cpu_table.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::rope_test {
 namespace {
 
 constexpr f64 kEpsilonF32 = std::numeric_limits<f32>::epsilon();
@@ -277,4 +277,4 @@ TEST_CASE("turns add up, a turn back brings back, and a product is of the distan
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::rope_test

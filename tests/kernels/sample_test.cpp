@@ -12,7 +12,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::sample_test {
 namespace {
 
 constexpr f32 kInf = std::numeric_limits<f32>::infinity();
@@ -128,4 +128,4 @@ TEST_CASE("exp and ln in f64 are within 4e-16 of the true values") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::sample_test

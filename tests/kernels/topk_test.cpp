@@ -18,7 +18,7 @@
 #include "kernels/cpu_table.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::topk_test {
 namespace {
 
 constexpr f32 kInf = std::numeric_limits<f32>::infinity();
@@ -112,4 +112,4 @@ TEST_CASE("NaN among the values breaks nothing") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::topk_test

@@ -9,7 +9,7 @@
 #include "platform/base/checked.h"
 #include "platform/base/result.h"
 
-namespace tarn {
+namespace tarn::base_test {
 namespace {
 
 constexpr u64 kMax = ~u64{0};
@@ -85,4 +85,4 @@ TEST_CASE("a hint names figures by their places") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::base_test

@@ -8,7 +8,7 @@
 #include "platform/clock/clock.h"
 #include "platform/log/log.h"
 
-namespace tarn {
+namespace tarn::basics_test {
 namespace {
 
 TEST_CASE("the system's clock never goes back, the virtual one moves only when told") {
@@ -68,4 +68,4 @@ TEST_CASE("a log line is formatted, bounded and free of control characters") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::basics_test

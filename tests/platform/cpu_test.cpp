@@ -28,7 +28,7 @@
 #include "tests/support/seed.h"
 #include "tests/support/skip.h"
 
-namespace tarn {
+namespace tarn::cpu_test {
 namespace {
 
 TEST_CASE("every task runs exactly once, in runs of every size") {
@@ -304,4 +304,4 @@ TEST_CASE("this machine is described, and agrees with what the compiler's librar
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::cpu_test

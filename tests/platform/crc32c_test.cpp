@@ -10,7 +10,7 @@
 #include "platform/cpu/topology.h"
 #include "tests/support/seed.h"
 
-namespace tarn {
+namespace tarn::crc32c_test {
 namespace {
 
 u32 oracle(const std::byte* data, u64 n_bytes) {
@@ -60,4 +60,4 @@ TEST_CASE("CRC32C has the values of RFC 3720 and of the definition") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::crc32c_test

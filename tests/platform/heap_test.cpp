@@ -9,7 +9,7 @@
 
 #include "tests/support/heap_exercise.h"
 
-namespace tarn {
+namespace tarn::heap_test {
 namespace {
 
 TEST_CASE("random work keeps the invariants and leaves nothing behind") {
@@ -50,4 +50,4 @@ TEST_CASE("a heap is full when it is full, and takes what is left") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::heap_test

@@ -13,7 +13,7 @@
 #include "tests/support/seed.h"
 #include "tests/support/skip.h"
 
-namespace tarn {
+namespace tarn::io_contract_test {
 namespace {
 
 using test::random_bytes;
@@ -325,4 +325,4 @@ TEST_CASE("who has a file for himself keeps others out, and lets it go in the en
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::io_contract_test

@@ -22,7 +22,7 @@
 #include "tests/support/seed.h"
 #include "tests/support/skip.h"
 
-namespace tarn {
+namespace tarn::io_test {
 namespace {
 
 constexpr u64 kForever = ~u64{0};
@@ -286,4 +286,4 @@ TEST_CASE("io_read_exact is exact whatever the order, and the first failure ends
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::io_test

@@ -25,7 +25,7 @@
 #include "tests/support/forked.h"
 #include "tests/support/skip.h"
 
-namespace tarn {
+namespace tarn::mem_test {
 namespace {
 
 bool mapped(const std::byte* address) {
@@ -309,4 +309,4 @@ TEST_CASE("the free-memory figure obeys every limit of the machine") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::mem_test

@@ -14,7 +14,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace tarn {
+namespace tarn::private_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -113,4 +113,4 @@ TEST_CASE("random bytes are filled in whole, and differ") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::private_folder_test

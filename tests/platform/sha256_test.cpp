@@ -10,7 +10,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn {
+namespace tarn::sha256_test {
 namespace {
 
 std::string sha256_of(std::span<const std::byte> bytes) {
@@ -105,4 +105,4 @@ TEST_CASE("digits are compared in either case, and all of them") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::sha256_test

@@ -20,7 +20,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace tarn {
+namespace tarn::stream_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -183,4 +183,4 @@ TEST_CASE("a name that cannot be a file is refused with the reason") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::stream_file_test

@@ -16,7 +16,7 @@
 #include "platform/cpu/worker_pool.h"
 #include "tests/support/skip.h"
 
-namespace tarn {
+namespace tarn::worker_pool_slow_test {
 namespace {
 
 constexpr u32 kRuns = 300;  // of a token
@@ -95,4 +95,4 @@ TEST_CASE("a busy neighbour costs its share") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::worker_pool_slow_test

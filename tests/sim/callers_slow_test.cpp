@@ -5,7 +5,7 @@
 #include "tests/sim/callers.h"
 #include "tests/support/seed.h"
 
-namespace tarn::test {
+namespace tarn::test::callers_slow_test {
 namespace {
 
 constexpr u64 kSeeds = 5;
@@ -26,4 +26,4 @@ TEST_CASE("beside a flood: a tenant's share and its first tokens keep their boun
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::callers_slow_test

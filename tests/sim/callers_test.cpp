@@ -9,7 +9,7 @@
 #include "tests/sim/callers.h"
 #include "tests/support/seed.h"
 
-namespace tarn::test {
+namespace tarn::test::callers_test {
 namespace {
 
 TEST_CASE("an hour of callers: all end, within the bounds") {
@@ -25,4 +25,4 @@ TEST_CASE("beside a flood: a tenant's share and its first tokens keep their boun
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::callers_test

@@ -7,7 +7,7 @@
 
 #include "tests/sim/mover_world.h"
 
-namespace tarn::test {
+namespace tarn::test::extents_test {
 namespace {
 
 constexpr kv::ExtentShape extent(u32 records_max) {
@@ -93,4 +93,4 @@ TEST_CASE("a record that fails while the next one waits for its turn leaves no w
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::extents_test

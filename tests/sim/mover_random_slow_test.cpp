@@ -5,7 +5,7 @@
 #include "tests/sim/mover_random.h"
 #include "tests/support/seed.h"
 
-namespace tarn::test {
+namespace tarn::test::mover_random_slow_test {
 namespace {
 
 TEST_CASE("random lives of KV over memory and faulty disks") {
@@ -15,4 +15,4 @@ TEST_CASE("random lives of KV over memory and faulty disks") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::mover_random_slow_test

@@ -11,7 +11,7 @@
 #include "tests/support/seed.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::test {
+namespace tarn::test::mover_random_test {
 namespace {
 
 TEST_CASE("random lives of KV over memory and faulty disks: a slice") {
@@ -21,4 +21,4 @@ TEST_CASE("random lives of KV over memory and faulty disks: a slice") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::mover_random_test

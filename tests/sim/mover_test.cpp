@@ -12,7 +12,7 @@
 #include "tests/sim/mover_world.h"
 #include "tests/support/kv_invariants.h"
 
-namespace tarn::test {
+namespace tarn::test::mover_test {
 namespace {
 
 TEST_CASE("KV that fits into memory is neither written nor read") {
@@ -194,4 +194,4 @@ TEST_CASE("where the store's requests wait for what may never come, a pin ends w
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::mover_test

@@ -5,7 +5,7 @@
 #include "tests/sim/reuse_random.h"
 #include "tests/support/seed.h"
 
-namespace tarn::test {
+namespace tarn::test::reuse_random_slow_test {
 namespace {
 
 TEST_CASE("answers over memory and faulty disks are those of an empty cache") {
@@ -15,4 +15,4 @@ TEST_CASE("answers over memory and faulty disks are those of an empty cache") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::reuse_random_slow_test

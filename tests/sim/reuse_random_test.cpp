@@ -11,7 +11,7 @@
 #include "tests/support/seed.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::test {
+namespace tarn::test::reuse_random_test {
 namespace {
 
 TEST_CASE("answers over memory and faulty disks are those of an empty cache: a slice") {
@@ -21,4 +21,4 @@ TEST_CASE("answers over memory and faulty disks are those of an empty cache: a s
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::reuse_random_test

@@ -5,7 +5,7 @@
 #include "tests/sim/select_random.h"
 #include "tests/support/seed.h"
 
-namespace tarn::test {
+namespace tarn::test::select_random_slow_test {
 namespace {
 
 TEST_CASE("answers by selection over faulty disks are those over memory") {
@@ -15,4 +15,4 @@ TEST_CASE("answers by selection over faulty disks are those over memory") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::select_random_slow_test

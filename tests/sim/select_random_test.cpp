@@ -11,7 +11,7 @@
 #include "tests/support/seed.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::test {
+namespace tarn::test::select_random_test {
 namespace {
 
 TEST_CASE("answers by selection over faulty disks are those over memory: a slice") {
@@ -21,4 +21,4 @@ TEST_CASE("answers by selection over faulty disks are those over memory: a slice
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::select_random_test

@@ -14,7 +14,7 @@
 #include "tests/support/asserts.h"
 #include "tests/support/io_worlds.h"
 
-namespace tarn::test {
+namespace tarn::test::sim_disk_test {
 namespace {
 
 constexpr u64 kFileSectors = 8;
@@ -341,4 +341,4 @@ TEST_CASE("faults by chance come at their rate, in any order, and repeat from th
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::sim_disk_test

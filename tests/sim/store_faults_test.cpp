@@ -6,7 +6,7 @@
 #include "tests/sim/store_faults.h"
 #include "tests/sim/store_world.h"
 
-namespace tarn::test {
+namespace tarn::test::store_faults_test {
 namespace {
 
 TEST_CASE("power lost at every moment: a slice") { CHECK(try_power_losses(37) > 100); }
@@ -43,4 +43,4 @@ TEST_CASE("the head of a longer record, in its own place, under an open store") 
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::store_faults_test

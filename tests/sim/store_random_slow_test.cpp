@@ -5,7 +5,7 @@
 #include "tests/sim/store_random.h"
 #include "tests/support/seed.h"
 
-namespace tarn::test {
+namespace tarn::test::store_random_slow_test {
 namespace {
 
 TEST_CASE("random lives of a store on faulty disks") {
@@ -15,4 +15,4 @@ TEST_CASE("random lives of a store on faulty disks") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::store_random_slow_test

@@ -7,7 +7,7 @@
 #include "tests/sim/store_random.h"
 #include "tests/support/seed.h"
 
-namespace tarn::test {
+namespace tarn::test::store_random_test {
 namespace {
 
 TEST_CASE("random lives of a store on faulty disks: a slice") {
@@ -17,4 +17,4 @@ TEST_CASE("random lives of a store on faulty disks: a slice") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::store_random_test

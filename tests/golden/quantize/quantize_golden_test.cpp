@@ -21,7 +21,7 @@
 #include "tools/quantize/quantize_file.h"
 #include "tools/quantize/quantizer.h"
 
-namespace tarn::golden {
+namespace tarn::golden::quantize_golden_test {
 namespace {
 
 // Tensor to type, of the matrices that have not the type that was asked for.
@@ -105,4 +105,4 @@ TEST_CASE("no type loses more than ggml's reference does") {
 }
 
 }  // namespace
-}  // namespace tarn::golden
+}  // namespace tarn::golden::quantize_golden_test

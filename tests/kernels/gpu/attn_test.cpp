@@ -17,7 +17,7 @@
 #include "tests/kernels/gpu/random_acts.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::attn_test {
 namespace {
 
 using test::DeviceArray;
@@ -424,4 +424,4 @@ TEST_CASE("kv_append writes the bytes of the CPU's kv_store, into its slot alone
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::attn_test

@@ -13,7 +13,7 @@
 #include "tests/kernels/gpu/random_acts.h"
 #include "tests/kernels/quant/random_rows.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::elementwise_test {
 namespace {
 
 using test::DeviceArray;
@@ -210,4 +210,4 @@ TEST_CASE("embed and dequantize give dequantize_row's bits, rounded where f16 is
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::elementwise_test

@@ -13,7 +13,7 @@
 #include "tests/kernels/gpu/gpus.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels::emulated {
+namespace tarn::kernels::emulated::emulator_test {
 namespace {
 
 constexpr u32 kCtaThreads = 64;
@@ -421,4 +421,4 @@ TEST_CASE("matrix products of fragments are those of the rows they stand for") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels::emulated
+}  // namespace tarn::kernels::emulated::emulator_test

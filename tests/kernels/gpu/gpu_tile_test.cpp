@@ -11,7 +11,7 @@
 #include "kernels/quant/gpu_tile.h"
 #include "tests/kernels/quant/random_rows.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::gpu_tile_test {
 namespace {
 
 constexpr TensorType kTypes[] = {TensorType::f16, TensorType::q8_0, TensorType::q4_k,
@@ -110,4 +110,4 @@ TEST_CASE("repacked rows hold what the file's rows hold, in as many bytes") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::gpu_tile_test

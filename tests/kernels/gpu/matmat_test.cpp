@@ -8,7 +8,7 @@
 
 #include "tests/kernels/gpu/products.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::matmat_test {
 namespace {
 
 using test::kCanary;
@@ -94,4 +94,4 @@ TEST_CASE("codes at the ends of their range give matvec's bits too") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::matmat_test

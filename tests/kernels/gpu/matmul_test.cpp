@@ -15,7 +15,7 @@
 #include "tests/kernels/gpu/gpus.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::matmul_test {
 namespace {
 
 using test::DeviceArray;
@@ -170,4 +170,4 @@ TEST_CASE("cuBLAS's product agrees with the f64 oracle, where it opens") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::matmul_test

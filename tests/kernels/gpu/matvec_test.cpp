@@ -12,7 +12,7 @@
 
 #include "tests/kernels/gpu/products.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::matvec_test {
 namespace {
 
 using test::kCanary;
@@ -153,4 +153,4 @@ TEST_CASE("codes at the ends of their range overflow nothing") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::matvec_test

@@ -10,7 +10,7 @@
 #include "tests/kernels/gpu/gpus.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::norm_test {
 namespace {
 
 using test::DeviceArray;
@@ -135,4 +135,4 @@ TEST_CASE("rms_norm in place, and of a row alone, gives the same bits") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::norm_test

@@ -11,7 +11,7 @@
 #include "tests/kernels/gpu/random_acts.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::quantize_test {
 namespace {
 
 using test::DeviceArray;
@@ -129,4 +129,4 @@ TEST_CASE("rms_norm's quantised output is its output, quantised") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::quantize_test

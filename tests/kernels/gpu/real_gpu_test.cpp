@@ -10,7 +10,7 @@
 #include "tests/kernels/quant/random_rows.h"
 #include "tests/support/skip.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::real_gpu_test {
 namespace {
 
 using test::DeviceArray;
@@ -81,4 +81,4 @@ TEST_CASE("this machine's GPU computes the emulator's bits") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::real_gpu_test

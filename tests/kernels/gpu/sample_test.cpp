@@ -10,7 +10,7 @@
 #include "tests/kernels/gpu/gpus.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::sample_test {
 namespace {
 
 using test::DeviceArray;
@@ -127,4 +127,4 @@ TEST_CASE("argmax and top-k are the host's") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::sample_test

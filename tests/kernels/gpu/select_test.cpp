@@ -19,7 +19,7 @@
 #include "tests/kernels/gpu/gpus.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::select_test {
 namespace {
 
 using tarn::test::Random;
@@ -551,4 +551,4 @@ TEST_CASE("chosen slots lie by rank, and attention over all of them is full atte
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::select_test

@@ -15,7 +15,7 @@
 #include "tests/kernels/quant/runnable_tables.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::matmul_test {
 namespace {
 
 using test::Codes;
@@ -283,4 +283,4 @@ TEST_CASE("an activation that is not finite makes its own row's results NaN, and
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::matmul_test

@@ -20,7 +20,7 @@
 #include "kernels/cpu_table.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::pq_cluster_test {
 namespace {
 
 constexpr f32 kInf = std::numeric_limits<f32>::infinity();
@@ -445,4 +445,4 @@ TEST_CASE("K-Means follows an f64 Lloyd label by label, and its inertia falls") 
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::pq_cluster_test

@@ -14,7 +14,7 @@
 #include "kernels/cpu_table.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::pq_pairs_test {
 namespace {
 
 struct Case {
@@ -151,4 +151,4 @@ TEST_CASE("a softmax a head comes before the sum over the group") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::pq_pairs_test

@@ -16,7 +16,7 @@
 #include "kernels/cpu_table.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::pq_score_test {
 namespace {
 
 constexpr f32 kCanary = -12345.0f;
@@ -269,4 +269,4 @@ TEST_CASE("codes are put and read back one by one") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::pq_score_test

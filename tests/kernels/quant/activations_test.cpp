@@ -12,7 +12,7 @@
 #include "tests/kernels/quant/runnable_tables.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::activations_test {
 namespace {
 
 struct Quantized {
@@ -126,4 +126,4 @@ TEST_CASE("ties go to even, extremes to zero, and what is not finite reaches the
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::activations_test

@@ -18,7 +18,7 @@
 #include "tests/support/folders.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::dequant_test {
 namespace {
 
 std::vector<u8> bytes_of_hex(const std::string& hex) {
@@ -133,4 +133,4 @@ TEST_CASE("row and tile sizes follow the block geometry") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::dequant_test

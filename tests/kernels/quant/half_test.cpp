@@ -10,7 +10,7 @@
 
 #include "kernels/common/half.h"
 
-namespace tarn::kernels {
+namespace tarn::kernels::half_test {
 namespace {
 
 // From the definition: (-1)^s * 2^(e-15) * (1 + m/1024), or 2^-14 * m/1024 for e = 0.
@@ -79,4 +79,4 @@ TEST_CASE("bf16 is the upper half of an f32, rounded to nearest even") {
 }
 
 }  // namespace
-}  // namespace tarn::kernels
+}  // namespace tarn::kernels::half_test

@@ -8,7 +8,7 @@
 
 #include <string>
 
-namespace tarn {
+namespace tarn::discovery_test {
 namespace {
 
 TEST_CASE("the CPU always answers, and a name that is none is refused") {
@@ -100,4 +100,4 @@ TEST_CASE("PTX serves what is as young or younger, of any major") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::discovery_test

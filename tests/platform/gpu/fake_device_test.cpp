@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstring>
 
-namespace tarn {
+namespace tarn::fake_device_test {
 namespace {
 
 using test::FakeDevice;
@@ -144,4 +144,4 @@ TEST_CASE("an address that the device does not have loses it for ever") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::fake_device_test

@@ -12,7 +12,7 @@
 #include "tests/support/folders.h"
 #include "tests/support/skip.h"
 
-namespace tarn {
+namespace tarn::gpu_blas_test {
 namespace {
 
 TEST_CASE("what is no library is absent, by any name") {
@@ -41,4 +41,4 @@ TEST_CASE("without a GPU the library, if it is there, does not start, and says s
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::gpu_blas_test

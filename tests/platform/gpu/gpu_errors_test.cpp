@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace tarn {
+namespace tarn::gpu_errors_test {
 namespace {
 
 TEST_CASE("codes and what they mean") {
@@ -74,4 +74,4 @@ TEST_CASE("the latch keeps the first error, and a loss for ever") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::gpu_errors_test

@@ -12,7 +12,7 @@
 #include "tests/support/slack_clock.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn {
+namespace tarn::gpu_faults_test {
 namespace {
 
 using test::FakeDevice;
@@ -204,4 +204,4 @@ TEST_CASE("the probe tells the two kinds of memory apart, or that there is one")
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::gpu_faults_test

@@ -11,7 +11,7 @@
 
 #include "tests/support/fake_device.h"
 
-namespace tarn {
+namespace tarn::slabs_test {
 namespace {
 
 using test::FakeDevice;
@@ -157,4 +157,4 @@ TEST_CASE("the system's memory keeps its headroom, to the byte") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::slabs_test

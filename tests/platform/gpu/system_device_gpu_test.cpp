@@ -8,7 +8,7 @@
 #include "tests/platform/gpu/device_scenario.h"
 #include "tests/support/skip.h"
 
-namespace tarn {
+namespace tarn::system_device_gpu_test {
 namespace {
 
 TEST_CASE("the weights go to this machine's GPU and come back") {
@@ -48,4 +48,4 @@ TEST_CASE("the weights go to this machine's GPU and come back") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::system_device_gpu_test

@@ -15,7 +15,7 @@
 #include "tests/runtime/api/host.h"
 #include "tests/support/open_engine.h"
 
-namespace tarn {
+namespace tarn::api_test {
 namespace {
 
 using test::Answer;
@@ -250,4 +250,4 @@ TEST_CASE("a failed assertion kills the engine, not the process; the next one wo
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::api_test

@@ -12,7 +12,7 @@
 #include "tests/runtime/api/host.h"
 #include "tests/support/open_engine.h"
 
-namespace tarn {
+namespace tarn::arguments_test {
 namespace {
 
 using test::Host;
@@ -171,4 +171,4 @@ TEST_CASE("a struct of a later version is taken while what is new in it is zero"
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::arguments_test

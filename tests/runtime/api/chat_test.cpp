@@ -14,7 +14,7 @@
 #include "tests/runtime/api/host.h"
 #include "tests/support/open_engine.h"
 
-namespace tarn {
+namespace tarn::chat_test {
 namespace {
 
 using test::Host;
@@ -348,4 +348,4 @@ TEST_CASE("without a template, or with one that is not known, the rest of the mo
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::chat_test

@@ -17,7 +17,7 @@
 #include "tests/support/open_engine.h"
 #include "tools/support/exit_code.h"
 
-namespace tarn {
+namespace tarn::device_lost_test {
 namespace {
 
 using api::Instance;
@@ -134,4 +134,4 @@ TEST_CASE("a GPU that is lost before the engine is open is an error of tarn_open
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::device_lost_test

@@ -19,7 +19,7 @@
 #include "tests/support/open_engine.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn {
+namespace tarn::guest_test {
 namespace {
 
 using test::Host;
@@ -378,4 +378,4 @@ TEST_CASE("a fatal hook that calls the engine is refused, and the host lives on"
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::guest_test

@@ -23,7 +23,7 @@
 #include "tests/support/slow_build.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn {
+namespace tarn::handles_test {
 namespace {
 
 using test::HandleCall;
@@ -223,4 +223,4 @@ TEST_CASE("a child opens an engine of its own" * doctest::skip(test::kSlowBuild)
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::handles_test

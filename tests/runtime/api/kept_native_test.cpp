@@ -17,7 +17,7 @@
 #include "tests/support/slow_build.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn {
+namespace tarn::kept_native_test {
 namespace {
 
 using test::Host;
@@ -221,4 +221,4 @@ TEST_CASE("progress, waits and cancels do not wait for a long step") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::kept_native_test

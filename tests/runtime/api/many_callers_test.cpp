@@ -10,7 +10,7 @@
 #include "tests/runtime/api/many_callers.h"
 #include "tests/support/seed.h"
 
-namespace tarn::test {
+namespace tarn::test::many_callers_test {
 namespace {
 
 TEST_CASE("64 sessions by one thread say what each says alone: a slice") {
@@ -21,4 +21,4 @@ TEST_CASE("64 sessions by one thread say what each says alone: a slice") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::many_callers_test

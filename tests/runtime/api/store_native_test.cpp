@@ -13,7 +13,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/temp_file.h"
 
-namespace tarn {
+namespace tarn::store_native_test {
 namespace {
 
 using test::Host;
@@ -129,4 +129,4 @@ TEST_CASE("what the store holds is listed, verified, packed, unpacked and remove
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::store_native_test

@@ -22,7 +22,7 @@
 #include "tests/support/open_engine.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn {
+namespace tarn::submit_test {
 namespace {
 
 using test::Held;
@@ -468,4 +468,4 @@ TEST_CASE("a submitted wait ends with the prefill, or with its time, and holds n
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::submit_test

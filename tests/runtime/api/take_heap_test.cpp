@@ -13,7 +13,7 @@
 #include "tests/support/skip.h"
 #include "tools/support/alloc_counter.h"
 
-namespace tarn {
+namespace tarn::take_heap_test {
 namespace {
 
 constexpr const char* kTurns[] = {
@@ -66,4 +66,4 @@ TEST_CASE("turns over the descriptor ask nothing of the allocator or the system"
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::take_heap_test

@@ -24,7 +24,7 @@
 #include "tests/support/open_engine.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn {
+namespace tarn::take_test {
 namespace {
 
 using test::Host;
@@ -497,4 +497,4 @@ TEST_CASE("sessions are listed as of the last step, with whose they are") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::take_test

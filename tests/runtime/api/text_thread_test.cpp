@@ -18,7 +18,7 @@
 #include "tests/runtime/api/host.h"
 #include "tests/support/open_engine.h"
 
-namespace tarn {
+namespace tarn::text_thread_test {
 namespace {
 
 using service::Request;
@@ -277,4 +277,4 @@ TEST_CASE("a caller's thread keeps its sink") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::text_thread_test

@@ -13,7 +13,7 @@
 
 #include "tests/support/asserts.h"
 
-namespace tarn {
+namespace tarn::arena_test {
 namespace {
 
 class TestReserve final : public Reserve {
@@ -175,4 +175,4 @@ TEST_CASE("names of spaces and kinds are those that JSON carries") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::arena_test

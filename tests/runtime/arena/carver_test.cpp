@@ -8,7 +8,7 @@
 
 #include "runtime/arena/carver.h"
 
-namespace tarn {
+namespace tarn::carver_test {
 namespace {
 
 struct Shape {
@@ -90,4 +90,4 @@ TEST_CASE("a formula is not cut: what finds no room in it is summed up") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::carver_test

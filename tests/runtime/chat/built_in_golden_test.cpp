@@ -13,7 +13,7 @@
 #include "tests/runtime/chat/golden_lines.h"
 #include "tests/runtime/chat/template_run.h"
 
-namespace tarn::chat::test {
+namespace tarn::chat::test::built_in_golden_test {
 namespace {
 
 constexpr u64 kMemoryBytes = 4 * kMiB;
@@ -107,4 +107,4 @@ TEST_CASE("a content's bytes are its message's, and no others are") {
 }
 
 }  // namespace
-}  // namespace tarn::chat::test
+}  // namespace tarn::chat::test::built_in_golden_test

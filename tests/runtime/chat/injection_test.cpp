@@ -11,7 +11,7 @@
 #include "tests/runtime/text/test_vocab.h"
 #include "tests/runtime/text/vocabs.h"
 
-namespace tarn::chat::test {
+namespace tarn::chat::test::injection_test {
 namespace {
 
 using text::TestVocab;
@@ -134,4 +134,4 @@ TEST_CASE("a usual role makes a control token, a value beside it does not") {
 }
 
 }  // namespace
-}  // namespace tarn::chat::test
+}  // namespace tarn::chat::test::injection_test

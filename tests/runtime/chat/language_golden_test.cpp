@@ -9,7 +9,7 @@
 #include "tests/runtime/chat/golden_lines.h"
 #include "tests/runtime/chat/template_run.h"
 
-namespace tarn::chat::test {
+namespace tarn::chat::test::language_golden_test {
 namespace {
 
 constexpr u64 kMemoryBytes = 4 * kMiB;
@@ -51,4 +51,4 @@ TEST_CASE("small templates that go through the language") {
 }
 
 }  // namespace
-}  // namespace tarn::chat::test
+}  // namespace tarn::chat::test::language_golden_test

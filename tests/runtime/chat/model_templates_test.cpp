@@ -14,7 +14,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_io.h"
 
-namespace tarn::chat {
+namespace tarn::chat::model_templates_test {
 namespace {
 
 constexpr char kOwn[] = "tokenizer.chat_template";
@@ -23,7 +23,7 @@ constexpr char kForTools[] = "tokenizer.chat_template.tool_use";
 // A file of these keys, and what its directory lies in.
 class File {
  public:
-  explicit File(const test::GgufImage& image) : bytes_(image.bytes()) {
+  explicit File(const tarn::test::GgufImage& image) : bytes_(image.bytes()) {
     const IoFile file = io_.add(bytes_);
     const auto read = model::GgufFile::read(io_, file, bump_);
     REQUIRE(read.has_value());
@@ -34,15 +34,15 @@ class File {
   }
 
  private:
-  test::Bytes bytes_;
+  tarn::test::Bytes bytes_;
   std::vector<std::byte> memory_ = std::vector<std::byte>(4 * kMiB);
   Bump bump_{memory_};
-  test::MemoryIo io_{};
+  tarn::test::MemoryIo io_{};
   model::GgufFile gguf_{};
 };
 
-test::GgufImage image_with(const std::string& own, const std::string& for_tools) {
-  test::GgufImage image;
+tarn::test::GgufImage image_with(const std::string& own, const std::string& for_tools) {
+  tarn::test::GgufImage image;
   if (!own.empty()) image.set_string(kOwn, own);
   if (!for_tools.empty()) image.set_string(kForTools, for_tools);
   return image;
@@ -80,17 +80,17 @@ TEST_CASE("the host's template, else the file's") {
 }
 
 TEST_CASE("what the host asks for must be there, what the file has may be wrong") {
-  File none{test::GgufImage()};
+  File none{tarn::test::GgufImage()};
   const auto unknown = none.find("chatmi");
   REQUIRE_FALSE(unknown.has_value());
   CHECK(unknown.error().status == Status::invalid_config);
   CHECK(std::string(unknown.error().detail.c_str()) == "chatmi");
 
-  test::GgufImage number = image_with("", "{{2}}"), zero, longer;
+  tarn::test::GgufImage number = image_with("", "{{2}}"), zero, longer;
   number.set_u32(kOwn, 7);
   zero.set_string(kOwn, std::string("{{\0}}", 5));
   longer.set_string(kOwn, std::string(kSourceBytesMax + 1, 'x'));
-  for (const test::GgufImage& image : {number, zero, longer}) {
+  for (const tarn::test::GgufImage& image : {number, zero, longer}) {
     File file(image);
     const auto found = file.find("");
     REQUIRE(found.has_value());
@@ -103,7 +103,7 @@ TEST_CASE("what the host asks for must be there, what the file has may be wrong"
 }
 
 TEST_CASE("a template that is none refuses its own conversations alone") {
-  test::GgufImage vocab;
+  tarn::test::GgufImage vocab;
   vocab.set_string("tokenizer.ggml.model", "llama");
   vocab.set_strings("tokenizer.ggml.tokens", {"<unk>", "a"});
   vocab.set_f32s("tokenizer.ggml.scores", {0, 0});
@@ -150,4 +150,4 @@ TEST_CASE("a template that is none refuses its own conversations alone") {
 }
 
 }  // namespace
-}  // namespace tarn::chat
+}  // namespace tarn::chat::model_templates_test

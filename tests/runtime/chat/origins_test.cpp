@@ -10,7 +10,7 @@
 #include "runtime/chat/built_in_templates.h"
 #include "tests/runtime/chat/template_run.h"
 
-namespace tarn::chat::test {
+namespace tarn::chat::test::origins_test {
 namespace {
 
 constexpr std::string_view kMessages =
@@ -129,4 +129,4 @@ TEST_CASE("what a user typed is never the template's, in any built-in template")
 }
 
 }  // namespace
-}  // namespace tarn::chat::test
+}  // namespace tarn::chat::test::origins_test

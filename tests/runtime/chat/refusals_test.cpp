@@ -8,7 +8,7 @@
 
 #include "tests/runtime/chat/template_run.h"
 
-namespace tarn::chat::test {
+namespace tarn::chat::test::refusals_test {
 namespace {
 
 constexpr std::string_view kOne = R"([{"role": "user", "content": "Hi"}])";
@@ -173,4 +173,4 @@ TEST_CASE("any memory is enough to refuse, and what the header states to render"
 }
 
 }  // namespace
-}  // namespace tarn::chat::test
+}  // namespace tarn::chat::test::refusals_test

@@ -17,7 +17,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn {
+namespace tarn::config_test {
 namespace {
 
 std::vector<std::string> all_keys() {
@@ -275,4 +275,4 @@ TEST_CASE("a name that is near to no key gets none, and the error says where key
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::config_test

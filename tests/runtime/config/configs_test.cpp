@@ -14,7 +14,7 @@
 #include "runtime/config/config.h"
 #include "tests/support/folders.h"
 
-namespace tarn {
+namespace tarn::configs_test {
 namespace {
 
 const std::filesystem::path kConfigs = std::filesystem::path(test::source_folder()) / "configs";
@@ -101,4 +101,4 @@ TEST_CASE("every file in configs/ is valid and sets a budget") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::configs_test

@@ -8,7 +8,7 @@
 #include "runtime/config/config.h"
 #include "runtime/method/pq_index.h"
 
-namespace tarn {
+namespace tarn::select_config_test {
 namespace {
 
 bool names(const Result<void>& result, const char* key) {
@@ -122,4 +122,4 @@ TEST_CASE("compare-pqcache compares nothing where everything is read") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::select_config_test

@@ -9,7 +9,7 @@
 
 #include "runtime/config/config.h"
 
-namespace tarn {
+namespace tarn::store_config_test {
 namespace {
 
 std::string fault(const std::string& toml) {
@@ -58,4 +58,4 @@ TEST_CASE("what is no folder, and a store without a size, are refused by name") 
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::store_config_test

@@ -58,7 +58,7 @@ TARN_OPERATOR void operator delete(void* memory, std::size_t, std::align_val_t) 
   std::free(memory);
 }
 
-namespace tarn {
+namespace tarn::toml_memory_test {
 namespace {
 
 constexpr const char* kTexts[] = {
@@ -113,4 +113,4 @@ TEST_CASE("every allocation fails in turn") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::toml_memory_test

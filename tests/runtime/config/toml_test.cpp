@@ -11,7 +11,7 @@
 
 #include "runtime/config/config.h"
 
-namespace tarn {
+namespace tarn::toml_test {
 namespace {
 
 u64 figure(const Error& error, std::string_view name) {
@@ -266,4 +266,4 @@ TEST_CASE("every key can be set, and is refused with a value of another type or 
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::toml_test

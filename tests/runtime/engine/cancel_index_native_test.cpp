@@ -10,7 +10,7 @@
 #include "tests/support/cancelling_clock.h"
 #include "tests/support/sim_disk.h"
 
-namespace tarn::engine {
+namespace tarn::engine::cancel_index_native_test {
 namespace {
 
 using test::CancellingClock;
@@ -175,4 +175,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::cancel_index_native_test

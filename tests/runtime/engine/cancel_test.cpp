@@ -16,7 +16,7 @@
 #include "tests/support/sim_disk.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::engine {
+namespace tarn::engine::cancel_test {
 namespace {
 
 using test::OpenEngine;
@@ -403,4 +403,4 @@ TEST_CASE("a step of cancelled sessions alone stops half way, with both ends tol
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::cancel_test

@@ -11,7 +11,7 @@
 #include "tests/runtime/engine/saved_life.h"
 #include "tests/support/open_engine.h"
 
-namespace tarn {
+namespace tarn::chat_test {
 namespace {
 
 using engine::SessionIdx;
@@ -353,4 +353,4 @@ TEST_CASE("what is undone, cut or forked is no change, and does not use up the n
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::chat_test

@@ -28,7 +28,7 @@
 #include "tests/support/open_engine.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn::engine {
+namespace tarn::engine::checkpoint_crash_native_test {
 namespace {
 
 constexpr u32 kPage = 16;
@@ -366,4 +366,4 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::checkpoint_crash_native_test

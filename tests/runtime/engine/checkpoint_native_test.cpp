@@ -12,7 +12,7 @@
 #include "tests/runtime/engine/saved_life.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::engine {
+namespace tarn::engine::checkpoint_native_test {
 namespace {
 
 using test::found_after_kill;
@@ -369,4 +369,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::checkpoint_native_test

@@ -15,7 +15,7 @@
 #include "tests/runtime/engine/answer_bits.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::engine {
+namespace tarn::engine::cluster_beside_native_test {
 namespace {
 
 using test::OpenEngine;
@@ -134,4 +134,4 @@ TEST_CASE("a prompt that comes at any token of a job, long or short, waits for a
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::cluster_beside_native_test

@@ -15,7 +15,7 @@
 #include "tests/support/slow_build.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn::engine {
+namespace tarn::engine::contention_native_test {
 namespace {
 
 using namespace test_selected;
@@ -73,4 +73,4 @@ TEST_CASE("twice as many busy threads as CPUs change no bit of an answer by sele
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::contention_native_test

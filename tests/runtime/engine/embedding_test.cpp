@@ -12,7 +12,7 @@
 #include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 
-namespace tarn::engine {
+namespace tarn::engine::embedding_test {
 namespace {
 
 using test::LogitsRecord;
@@ -99,4 +99,4 @@ TEST_CASE("a file that was cut ends what needs it, and nothing else") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::embedding_test

@@ -18,7 +18,7 @@
 #include "tests/support/temp_dir.h"
 #include "tools/support/input.h"
 
-namespace tarn::engine {
+namespace tarn::engine::export_native_test {
 namespace {
 
 using test::create;
@@ -456,4 +456,4 @@ TEST_CASE("a deleted session is gone, also after a restart, and what others shar
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::export_native_test

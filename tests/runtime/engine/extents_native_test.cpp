@@ -12,7 +12,7 @@
 #include "tests/runtime/engine/selected_answers.h"
 #include "tests/support/sim_disk.h"
 
-namespace tarn::engine {
+namespace tarn::engine::extents_native_test {
 namespace {
 
 using namespace test_selected;
@@ -289,4 +289,4 @@ TEST_CASE("where there is no room or write budget for two orders of extents, one
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::extents_native_test

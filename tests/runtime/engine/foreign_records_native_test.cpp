@@ -11,7 +11,7 @@
 #include "tests/support/store_harness.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn::engine {
+namespace tarn::engine::foreign_records_native_test {
 namespace {
 
 using test::create;
@@ -124,4 +124,4 @@ TEST_CASE("an import puts its groups in the place of records of another size") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::foreign_records_native_test

@@ -14,7 +14,7 @@
 #include "tests/support/slow_build.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn::engine {
+namespace tarn::engine::kv_stream_native_test {
 namespace {
 
 using test::LogitsRecord;
@@ -341,4 +341,4 @@ TEST_CASE("an engine whose store does not come up leaves the disk what it still 
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::kv_stream_native_test

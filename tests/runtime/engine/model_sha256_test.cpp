@@ -11,7 +11,7 @@
 #include "tests/support/open_engine.h"
 #include "tools/support/model_file.h"
 
-namespace tarn::engine {
+namespace tarn::engine::model_sha256_test {
 namespace {
 
 using test::SmallModel;
@@ -114,4 +114,4 @@ TEST_CASE("progress is told of the whole file, and cancels") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::model_sha256_test

@@ -12,7 +12,7 @@
 #include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 
-namespace tarn::engine {
+namespace tarn::engine::places_test {
 namespace {
 
 using step::Priority;
@@ -365,4 +365,4 @@ TEST_CASE("a tenant that floods keeps no other from a place") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::places_test

@@ -8,7 +8,7 @@
 
 #include "tests/runtime/engine/saved_life.h"
 
-namespace tarn::engine {
+namespace tarn::engine::prefix_reuse_native_test {
 namespace {
 
 using test::create;
@@ -363,4 +363,4 @@ TEST_CASE("what nobody asked for again is dropped, what was hit goes to the disk
   }
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::engine::prefix_reuse_native_test

@@ -10,7 +10,7 @@
 #include "tests/support/open_engine.h"
 #include "tests/support/sim_disk.h"
 
-namespace tarn::engine {
+namespace tarn::engine::read_ahead_native_test {
 namespace {
 
 constexpr u32 kLayers = 8;
@@ -99,4 +99,4 @@ TEST_CASE("the next layer's groups come while one is computed, and attention doe
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::read_ahead_native_test

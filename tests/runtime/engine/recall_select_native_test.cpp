@@ -10,7 +10,7 @@
 #include "tests/runtime/engine/recall_select.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::engine {
+namespace tarn::engine::recall_select_native_test {
 
 TEST_CASE("1/64 of 4K tokens is enough for PQCache's index, and for no other of its size") {
   const auto case_of = [](const char* method) {
@@ -37,4 +37,4 @@ TEST_CASE("the model of the built-in demonstration, whose keys stand still, like
         1.0);
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::engine::recall_select_native_test

@@ -13,7 +13,7 @@
 #include "tests/support/gguf_reader.h"
 #include "tests/support/open_engine.h"
 
-namespace tarn::engine {
+namespace tarn::engine::rope_layout_test {
 namespace {
 
 using test::GgufReader;
@@ -118,4 +118,4 @@ TEST_CASE("codes of both layouts of a model are equal") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::rope_layout_test

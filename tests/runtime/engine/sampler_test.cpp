@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace tarn::engine {
+namespace tarn::engine::sampler_test {
 namespace {
 
 constexpr f32 kInfinity = std::numeric_limits<f32>::infinity();
@@ -202,4 +202,4 @@ TEST_CASE("parameters outside their ranges are refused by name") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::sampler_test

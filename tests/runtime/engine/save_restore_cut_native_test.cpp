@@ -5,7 +5,7 @@
 
 #include "tests/runtime/engine/saved_life.h"
 
-namespace tarn::engine {
+namespace tarn::engine::save_restore_cut_native_test {
 namespace {
 
 using test::SavedHow;
@@ -45,4 +45,4 @@ TEST_CASE("a look at the sessions that fails costs an error, and no session") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::save_restore_cut_native_test

@@ -15,7 +15,7 @@
 #include "tests/support/slow_build.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn::engine {
+namespace tarn::engine::save_restore_index_native_test {
 namespace {
 
 using namespace test_selected;
@@ -299,4 +299,4 @@ TEST_CASE("an imported session's index gets a name that the next start finds") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::save_restore_index_native_test

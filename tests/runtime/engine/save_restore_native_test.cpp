@@ -11,7 +11,7 @@
 #include "tests/runtime/engine/saved_life.h"
 #include "tests/support/kv_invariants.h"
 
-namespace tarn::engine {
+namespace tarn::engine::save_restore_native_test {
 namespace {
 
 using test::create;
@@ -431,4 +431,4 @@ TEST_CASE("power is lost while a prompt is read: the last checkpoint is there, a
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::save_restore_native_test

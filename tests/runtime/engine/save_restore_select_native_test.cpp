@@ -24,7 +24,7 @@
 #include "tests/support/temp_dir.h"
 #include "tools/support/input.h"
 
-namespace tarn::engine {
+namespace tarn::engine::save_restore_select_native_test {
 namespace {
 
 using test::SavedLife;
@@ -457,4 +457,4 @@ TEST_CASE("what an engine cannot use is computed anew from the tokens") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::save_restore_select_native_test

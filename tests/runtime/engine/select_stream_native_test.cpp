@@ -10,7 +10,7 @@
 #include "tests/support/sim_disk.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::engine {
+namespace tarn::engine::select_stream_native_test {
 namespace {
 
 using namespace test_selected;
@@ -150,4 +150,4 @@ TEST_CASE("keys that cannot be read for a clustering end the generation that nee
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::select_stream_native_test

@@ -19,7 +19,7 @@
 #include "tests/support/reference_model.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::engine {
+namespace tarn::engine::selected_logits_native_test {
 namespace {
 
 using test::OpenEngine;
@@ -138,4 +138,4 @@ TEST_CASE("of a scattered choice each head reads its own slots, in their places"
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::selected_logits_native_test

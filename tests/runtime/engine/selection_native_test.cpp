@@ -18,7 +18,7 @@
 #include "tests/support/slow_build.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn::engine {
+namespace tarn::engine::selection_native_test {
 namespace {
 
 using test::OpenEngine;
@@ -481,4 +481,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::selection_native_test

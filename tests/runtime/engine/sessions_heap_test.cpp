@@ -6,7 +6,7 @@
 #include "tests/support/skip.h"
 #include "tools/support/alloc_counter.h"
 
-namespace tarn::engine {
+namespace tarn::engine::sessions_heap_test {
 namespace {
 
 using test::OpenEngine;
@@ -45,4 +45,4 @@ TEST_CASE("1,000 tokens ask nothing of the allocator or the system") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::sessions_heap_test

@@ -10,7 +10,7 @@
 #include "tests/support/failing_reserve.h"
 #include "tests/support/open_engine.h"
 
-namespace tarn::engine {
+namespace tarn::engine::sessions_test {
 namespace {
 
 using test::OpenEngine;
@@ -264,4 +264,4 @@ TEST_CASE("a step's trace says what it did") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::sessions_test

@@ -13,7 +13,7 @@
 
 #include "tests/runtime/engine/answer_bits.h"
 
-namespace tarn::engine {
+namespace tarn::engine::spare_indexes_native_test {
 namespace {
 
 using test::OpenEngine;
@@ -191,4 +191,4 @@ TEST_CASE("rebuilds that come together keep each row waiting for its own layers 
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::spare_indexes_native_test

@@ -16,7 +16,7 @@
 #include "tests/support/sim_disk.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn::engine {
+namespace tarn::engine::store_mode_native_test {
 namespace {
 
 constexpr u32 kContext = 2048;
@@ -251,4 +251,4 @@ TEST_CASE("a folder: one that is gone does not stop the engine, one that is open
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::store_mode_native_test

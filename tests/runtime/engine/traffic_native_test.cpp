@@ -16,7 +16,7 @@
 #include "tests/runtime/engine/selected_answers.h"
 #include "tests/support/sim_disk.h"
 
-namespace tarn::engine {
+namespace tarn::engine::traffic_native_test {
 namespace {
 
 using namespace test_selected;
@@ -207,4 +207,4 @@ TEST_CASE("what a cache has does not pass, and what it takes in passes once") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::traffic_native_test

@@ -9,7 +9,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn::engine {
+namespace tarn::engine::turns_test {
 namespace {
 
 struct Marks {
@@ -73,4 +73,4 @@ TEST_CASE("what is further back than it remembers is one input") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::turns_test

@@ -9,7 +9,7 @@
 #include "runtime/lab/probe.h"
 #include "tests/runtime/engine/saved_life.h"
 
-namespace tarn::engine {
+namespace tarn::engine::typed_again_native_test {
 namespace {
 
 using test::SavedHow;
@@ -151,4 +151,4 @@ TEST_CASE("a command typed again is answered at the plan's least memory over the
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::typed_again_native_test

@@ -19,7 +19,7 @@
 #include "tests/runtime/plan/model_shapes.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::test {
+namespace tarn::test::engine_gpu_test {
 namespace {
 
 using engine::SessionIdx;
@@ -593,4 +593,4 @@ TEST_CASE("a GPU that fails at any call of an opening leaves nothing behind") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::engine_gpu_test

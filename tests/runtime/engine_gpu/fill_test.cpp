@@ -13,7 +13,7 @@
 #include "tests/support/kv_invariants.h"
 #include "tests/support/kv_recording.h"
 
-namespace tarn::test {
+namespace tarn::test::fill_test {
 namespace {
 
 using engine::SessionIdx;
@@ -200,4 +200,4 @@ TEST_CASE("a GPU lost at any call of a fill: no slot counts from then on") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::fill_test

@@ -8,7 +8,7 @@
 #include "platform/gpu/gpu_errors.h"
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 
-namespace tarn::test {
+namespace tarn::test::gpu_lost_native_test {
 namespace {
 
 using engine::SessionIdx;
@@ -85,4 +85,4 @@ TEST_CASE("a GPU lost at any call after READY: no token, no KV and no step from 
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::gpu_lost_native_test

@@ -10,7 +10,7 @@
 #include "tests/support/logits.h"
 #include "tests/support/reference_model.h"
 
-namespace tarn::test {
+namespace tarn::test::logits_test {
 namespace {
 
 void compare(const std::string& arch, const std::string& type, KvTypeChoice kv_type,
@@ -65,4 +65,4 @@ TEST_CASE("logits of the GPU are as near the reference as the CPU's") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::logits_test

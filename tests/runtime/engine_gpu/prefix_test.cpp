@@ -4,7 +4,7 @@
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 #include "tests/support/sim_disk.h"
 
-namespace tarn::test {
+namespace tarn::test::prefix_test {
 namespace {
 
 using engine::SessionIdx;
@@ -77,4 +77,4 @@ TEST_CASE("a prefix is shared in a GPU's memory and over a disk, and changes no 
   }
 }
 
-}  // namespace tarn::test
+}  // namespace tarn::test::prefix_test

@@ -9,7 +9,7 @@
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 #include "tests/support/slack_clock.h"
 
-namespace tarn::test {
+namespace tarn::test::progress_test {
 namespace {
 
 using engine::SessionIdx;
@@ -165,4 +165,4 @@ TEST_CASE("a GPU that hangs in an opening is lost one window later") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::progress_test

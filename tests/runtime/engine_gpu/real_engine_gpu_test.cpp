@@ -13,7 +13,7 @@
 #include "tests/support/skip.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn::test {
+namespace tarn::test::real_engine_gpu_test {
 namespace {
 
 using engine::SessionIdx;
@@ -216,4 +216,4 @@ TEST_CASE("on a real GPU logits are as near the reference as the CPU's") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::real_engine_gpu_test

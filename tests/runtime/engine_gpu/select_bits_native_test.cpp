@@ -5,7 +5,7 @@
 #include "runtime/lab/probe.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
 
-namespace tarn::test {
+namespace tarn::test::select_bits_native_test {
 namespace {
 
 using engine::SessionIdx;
@@ -106,4 +106,4 @@ TEST_CASE("memory of selection on a GPU is the plan's, and all of it is given ba
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::select_bits_native_test

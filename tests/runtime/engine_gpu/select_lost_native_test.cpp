@@ -8,7 +8,7 @@
 #include "platform/gpu/gpu_errors.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
 
-namespace tarn::test {
+namespace tarn::test::select_lost_native_test {
 namespace {
 
 using engine::SessionIdx;
@@ -79,4 +79,4 @@ TEST_CASE("a GPU lost at any call of a selection: no token and no step from then
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::select_lost_native_test

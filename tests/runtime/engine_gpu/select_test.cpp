@@ -13,7 +13,7 @@
 #include "runtime/model/kv_type.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
 
-namespace tarn::test {
+namespace tarn::test::select_test {
 namespace {
 
 using engine::SessionIdx;
@@ -372,4 +372,4 @@ TEST_CASE("what a driver takes for a step's graph, it took before READY") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::select_test

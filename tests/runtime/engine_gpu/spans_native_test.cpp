@@ -4,7 +4,7 @@
 //         span is 256. One layer, as the emulator needs its time.
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 
-namespace tarn::test {
+namespace tarn::test::spans_native_test {
 namespace {
 
 TEST_CASE("a prompt over several spans has the same bits by 8 rows and all at once") {
@@ -27,4 +27,4 @@ TEST_CASE("a prompt over several spans has the same bits by 8 rows and all at on
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::spans_native_test

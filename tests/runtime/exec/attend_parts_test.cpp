@@ -17,7 +17,7 @@
 #include "tests/support/carved.h"
 #include "tests/support/seed.h"
 
-namespace tarn::exec {
+namespace tarn::exec::attend_parts_test {
 namespace {
 
 constexpr u32 kHeadDim = 32, kGroupHeads = 2, kRows = 5;
@@ -257,4 +257,4 @@ TEST_CASE("with all slots chosen, copied or gathered, a row has the bits of one 
 }
 
 }  // namespace
-}  // namespace tarn::exec
+}  // namespace tarn::exec::attend_parts_test

@@ -10,7 +10,7 @@
 
 #include "tests/support/carved.h"
 
-namespace tarn::test {
+namespace tarn::test::eviction_queue_test {
 namespace {
 
 using kv::EvictionQueue;
@@ -85,4 +85,4 @@ TEST_CASE("victims and dirty groups come in their order") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::eviction_queue_test

@@ -14,7 +14,7 @@
 #include "tests/support/carved.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kv {
+namespace tarn::kv::group_pool_test {
 namespace {
 
 struct TestPool {
@@ -163,4 +163,4 @@ TEST_CASE("random operations agree with a map") {
 }
 
 }  // namespace
-}  // namespace tarn::kv
+}  // namespace tarn::kv::group_pool_test

@@ -10,7 +10,7 @@
 
 #include "tests/support/carved.h"
 
-namespace tarn::kv {
+namespace tarn::kv::kept_chunks_test {
 namespace {
 
 constexpr u32 kLayers = 2;
@@ -120,4 +120,4 @@ TEST_CASE("units go to the first chunks, and from a session that does not step t
 }
 
 }  // namespace
-}  // namespace tarn::kv
+}  // namespace tarn::kv::kept_chunks_test

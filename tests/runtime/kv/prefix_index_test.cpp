@@ -16,9 +16,7 @@
 #include "tests/support/carved.h"
 #include "tests/support/seed.h"
 
-using namespace tarn;
-using namespace tarn::kv;
-
+namespace tarn::kv::prefix_index_test {
 namespace {
 
 constexpr u32 kLayers = 2, kPageTokens = 1;
@@ -291,3 +289,4 @@ TEST_CASE("random lives give the answers of a plain tree, and leak nothing") {
   CHECK(n_gone > 1000);
   CHECK(n_refused > 100);
 }
+}  // namespace tarn::kv::prefix_index_test

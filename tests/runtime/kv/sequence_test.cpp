@@ -19,7 +19,7 @@
 #include "tests/support/kv_invariants.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kv {
+namespace tarn::kv::sequence_test {
 namespace {
 
 constexpr u32 kHeads = 2;
@@ -333,4 +333,4 @@ TEST_CASE("random operations over several sequences agree with lists of tokens")
 }
 
 }  // namespace
-}  // namespace tarn::kv
+}  // namespace tarn::kv::sequence_test

@@ -14,7 +14,7 @@
 #include "tests/support/carved.h"
 #include "tests/support/seed.h"
 
-namespace tarn::kv {
+namespace tarn::kv::slot_cache_test {
 namespace {
 
 constexpr u32 kSlotBytes = 48;
@@ -148,4 +148,4 @@ TEST_CASE("a region holds as many as it says") {
 }
 
 }  // namespace
-}  // namespace tarn::kv
+}  // namespace tarn::kv::slot_cache_test

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace tarn::test {
+namespace tarn::test::slot_gather_test {
 namespace {
 
 // A slot has 768 bytes and a page eight of them, so the second head begins in the middle of a
@@ -71,4 +71,4 @@ TEST_CASE("groups, sectors and copies of a gather") {
 }
 
 }  // namespace
-}  // namespace tarn::test
+}  // namespace tarn::test::slot_gather_test

@@ -6,7 +6,7 @@
 #include "runtime/lab/methods.h"
 #include "tests/support/open_engine.h"
 
-namespace tarn {
+namespace tarn::lab_methods_native_test {
 namespace {
 
 struct Case {
@@ -68,4 +68,4 @@ TEST_CASE("an engine selects by a row that it is lent") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::lab_methods_native_test

@@ -11,7 +11,7 @@
 #include "runtime/method/token_ranges.h"
 #include "tests/runtime/engine/answer_bits.h"
 
-namespace tarn::engine {
+namespace tarn::engine::recall_of_codes_native_test {
 namespace {
 
 using test_bits::few;
@@ -64,4 +64,4 @@ TEST_CASE("recall is of the budget that the selection has, and of its blocks") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::engine::recall_of_codes_native_test

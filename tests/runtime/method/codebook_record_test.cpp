@@ -11,7 +11,7 @@
 #include "runtime/method/codebook_record.h"
 #include "tests/runtime/method/synthetic_keys.h"
 
-namespace tarn::method {
+namespace tarn::method::codebook_record_test {
 namespace {
 
 constexpr u32 kDims = 32, kRows = 700, kFirstSlot = 20, kSide = 32;
@@ -204,4 +204,4 @@ TEST_CASE("no flipped bit of a codebook gives codes or places outside") {
 }
 
 }  // namespace
-}  // namespace tarn::method
+}  // namespace tarn::method::codebook_record_test

@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-namespace tarn::method {
+namespace tarn::method::iterations_test {
 namespace {
 
 // 4.75e-11 s^2 + 2.539e-6 s + 4.22e-4 seconds; clustering 0.002 + 1e-7 s T.
@@ -61,4 +61,4 @@ TEST_CASE("a number of the configuration stands; without one the sample's rows c
 }
 
 }  // namespace
-}  // namespace tarn::method
+}  // namespace tarn::method::iterations_test

@@ -14,7 +14,7 @@
 #include "runtime/method/pair_order.h"
 #include "tests/runtime/method/synthetic_keys.h"
 
-namespace tarn::method {
+namespace tarn::method::pair_order_test {
 namespace {
 
 constexpr u32 kDims = 32, kTokens = 6000, kSide = 64, kHeads = 2;
@@ -155,4 +155,4 @@ TEST_CASE("the best of a table of sums are cheaper to read from two orders than 
 }
 
 }  // namespace
-}  // namespace tarn::method
+}  // namespace tarn::method::pair_order_test

@@ -12,7 +12,7 @@
 
 #include "tests/runtime/method/synthetic_keys.h"
 
-namespace tarn::method {
+namespace tarn::method::pq_index_test {
 namespace {
 
 using kernels::CpuTable;
@@ -326,4 +326,4 @@ TEST_CASE("a search has the same scores on every ISA, and packed codes take less
 }
 
 }  // namespace
-}  // namespace tarn::method
+}  // namespace tarn::method::pq_index_test

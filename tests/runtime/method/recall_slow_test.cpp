@@ -14,7 +14,7 @@
 
 #include "tests/runtime/method/recall_samples.h"
 
-namespace tarn::method {
+namespace tarn::method::recall_slow_test {
 namespace {
 
 using namespace test;
@@ -70,4 +70,4 @@ TEST_CASE("codebooks of long prompts find nearly all that converged ones find") 
 }
 
 }  // namespace
-}  // namespace tarn::method
+}  // namespace tarn::method::recall_slow_test

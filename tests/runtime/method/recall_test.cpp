@@ -13,7 +13,7 @@
 #include "tests/runtime/method/recall_samples.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::method {
+namespace tarn::method::recall_test {
 namespace {
 
 using namespace test;
@@ -152,4 +152,4 @@ TEST_CASE("of many rows codebooks of a sample find most of what those of all row
 }
 
 }  // namespace
-}  // namespace tarn::method
+}  // namespace tarn::method::recall_test

@@ -15,7 +15,7 @@
 #include "runtime/method/read/window.h"
 #include "tests/runtime/method/synthetic_keys.h"
 
-namespace tarn::method {
+namespace tarn::method::selection_test {
 namespace {
 
 using kernels::CpuTable;
@@ -372,4 +372,4 @@ TEST_CASE("random repeats with its seed, differs with another, and favours no pl
 }
 
 }  // namespace
-}  // namespace tarn::method
+}  // namespace tarn::method::selection_test

@@ -11,8 +11,7 @@
 #include <bit>
 #include <vector>
 
-
-namespace tarn::method {
+namespace tarn::method::token_ranges_test {
 namespace {
 
 TEST_CASE("the worked example: sinks 32, local 64") {
@@ -296,4 +295,4 @@ TEST_CASE("of a life that is taken up, no cut leaves rows clustered that it take
 }
 
 }  // namespace
-}  // namespace tarn::method
+}  // namespace tarn::method::token_ranges_test

@@ -15,7 +15,7 @@
 #include "tests/support/seed.h"
 #include "tests/support/tiny_model.h"
 
-namespace tarn::model {
+namespace tarn::model::embedding_file_test {
 namespace {
 
 using test::LoadedModel;
@@ -147,4 +147,4 @@ TEST_CASE("bytes that are not those that were loaded are never believed") {
 }
 
 }  // namespace
-}  // namespace tarn::model
+}  // namespace tarn::model::embedding_file_test

@@ -11,7 +11,7 @@
 
 #include "tests/runtime/model/loaded_model.h"
 
-namespace tarn::model {
+namespace tarn::model::file_hash_test {
 namespace {
 
 constexpr u64 kPart = 2 * kSectorBytes;
@@ -110,4 +110,4 @@ TEST_CASE("a failed read, a shorter file and a cancel end it, with nothing in fl
 }
 
 }  // namespace
-}  // namespace tarn::model
+}  // namespace tarn::model::file_hash_test

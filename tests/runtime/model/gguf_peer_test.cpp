@@ -17,7 +17,7 @@
 #include "tests/support/folders.h"
 #include "tests/support/memory_io.h"
 
-namespace tarn::model {
+namespace tarn::model::gguf_peer_test {
 namespace {
 
 std::string read_text(const std::filesystem::path& path) {
@@ -137,4 +137,4 @@ TEST_CASE("a file of the gguf package is read as its own reader reads it") {
 }
 
 }  // namespace
-}  // namespace tarn::model
+}  // namespace tarn::model::gguf_peer_test

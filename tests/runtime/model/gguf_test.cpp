@@ -16,7 +16,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_io.h"
 
-namespace tarn::model {
+namespace tarn::model::gguf_test {
 namespace {
 
 using test::Bytes;
@@ -334,4 +334,4 @@ TEST_CASE("too little memory is an error of its own, at every size") {
 }
 
 }  // namespace
-}  // namespace tarn::model
+}  // namespace tarn::model::gguf_test

@@ -16,7 +16,7 @@
 #include "tests/runtime/model/hostile_corpus.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::model {
+namespace tarn::model::hostile_test {
 namespace {
 
 constexpr u64 kMemoryBytes = 16 * kMiB;
@@ -84,4 +84,4 @@ TEST_CASE("the corpus has files of every class, and no two of one name") {
 }
 
 }  // namespace
-}  // namespace tarn::model
+}  // namespace tarn::model::hostile_test

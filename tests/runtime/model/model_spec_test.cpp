@@ -17,7 +17,7 @@
 #include "tests/support/memory_io.h"
 #include "tests/support/tiny_model.h"
 
-namespace tarn::model {
+namespace tarn::model::model_spec_test {
 namespace {
 
 using test::GgufImage;
@@ -284,4 +284,4 @@ TEST_CASE("too little memory for the description is an error of its own") {
 }
 
 }  // namespace
-}  // namespace tarn::model
+}  // namespace tarn::model::model_spec_test

@@ -16,7 +16,7 @@
 #include "tests/runtime/model/loaded_model.h"
 #include "tests/support/tiny_model.h"
 
-namespace tarn::model {
+namespace tarn::model::weights_test {
 namespace {
 
 using test::GgufImage;
@@ -253,4 +253,4 @@ TEST_CASE("RoPE factors that no angle can be divided by are refused") {
 }
 
 }  // namespace
-}  // namespace tarn::model
+}  // namespace tarn::model::weights_test

@@ -15,7 +15,7 @@
 #include "tests/runtime/plan/model_shapes.h"
 #include "tests/support/fake_device.h"
 
-namespace tarn::plan {
+namespace tarn::plan::device_plan_test {
 namespace {
 
 using test::FakeDevice;
@@ -319,4 +319,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace tarn::plan
+}  // namespace tarn::plan::device_plan_test

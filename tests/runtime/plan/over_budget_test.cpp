@@ -11,7 +11,7 @@
 #include "tests/runtime/plan/model_shapes.h"
 #include "tests/support/seed.h"
 
-namespace tarn::plan {
+namespace tarn::plan::over_budget_test {
 namespace {
 
 using test::ShapedModel;
@@ -171,4 +171,4 @@ TEST_CASE("what the error proposes fits, and nothing larger does") {
 }
 
 }  // namespace
-}  // namespace tarn::plan
+}  // namespace tarn::plan::over_budget_test

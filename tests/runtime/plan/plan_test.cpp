@@ -22,7 +22,7 @@
 #include "tests/support/folders.h"
 #include "tests/support/seed.h"
 
-namespace tarn::plan {
+namespace tarn::plan::plan_test {
 namespace {
 
 using test::kLlama31Of8B;
@@ -334,4 +334,4 @@ TEST_CASE("a step's pieces lie apart, aligned, within the total") {
 }
 
 }  // namespace
-}  // namespace tarn::plan
+}  // namespace tarn::plan::plan_test

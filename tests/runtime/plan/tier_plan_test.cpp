@@ -16,7 +16,7 @@
 #include "tests/support/fake_device.h"
 #include "tests/support/folders.h"
 
-namespace tarn::plan {
+namespace tarn::plan::tier_plan_test {
 namespace {
 
 using test::ShapedModel;
@@ -331,4 +331,4 @@ TEST_CASE("a step that could not run is refused with what it needs") {
 }
 
 }  // namespace
-}  // namespace tarn::plan
+}  // namespace tarn::plan::tier_plan_test

@@ -5,7 +5,7 @@
 
 #include "runtime/reuse/blocking_store.h"
 
-namespace tarn::reuse {
+namespace tarn::reuse::blocking_store_test {
 namespace {
 
 TEST_CASE("tags of operations stay in their range") {
@@ -24,4 +24,4 @@ TEST_CASE("tags of operations stay in their range") {
 }
 
 }  // namespace
-}  // namespace tarn::reuse
+}  // namespace tarn::reuse::blocking_store_test

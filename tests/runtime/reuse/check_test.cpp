@@ -14,7 +14,7 @@
 #include "tests/support/folders.h"
 #include "tools/support/input.h"
 
-namespace tarn::reuse {
+namespace tarn::reuse::check_test {
 namespace {
 
 using test::CopyBench;
@@ -172,4 +172,4 @@ TEST_CASE("heads that are damaged go at the next start, if the opening is told t
 }
 
 }  // namespace
-}  // namespace tarn::reuse
+}  // namespace tarn::reuse::check_test

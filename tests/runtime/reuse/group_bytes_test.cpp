@@ -8,7 +8,7 @@
 #include "runtime/reuse/manifest.h"
 #include "runtime/store/record.h"
 
-namespace tarn::reuse {
+namespace tarn::reuse::group_bytes_test {
 namespace {
 
 TEST_CASE("a group is as large as its identity says") {
@@ -57,4 +57,4 @@ TEST_CASE("an identity of another version, or of more than a record holds, has n
 }
 
 }  // namespace
-}  // namespace tarn::reuse
+}  // namespace tarn::reuse::group_bytes_test

@@ -17,7 +17,7 @@
 #include "tests/support/asserts.h"
 #include "tests/support/manifest_bytes.h"
 
-namespace tarn::reuse {
+namespace tarn::reuse::manifest_test {
 namespace {
 
 const Crc32c& crc() { return crc32c_ways()[0]; }
@@ -405,4 +405,4 @@ TEST_CASE("each field of the identity makes another root, and is named where it 
 }
 
 }  // namespace
-}  // namespace tarn::reuse
+}  // namespace tarn::reuse::manifest_test

@@ -21,7 +21,7 @@
 #include "tests/support/seed.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn::reuse {
+namespace tarn::reuse::pack_crash_native_test {
 namespace {
 
 using test::CopyBench;
@@ -136,4 +136,4 @@ TEST_CASE("killed with -9 at any moment of packing or unpacking, all that is the
 }
 
 }  // namespace
-}  // namespace tarn::reuse
+}  // namespace tarn::reuse::pack_crash_native_test

@@ -4,7 +4,7 @@
 
 #include "tests/runtime/reuse/pack_world.h"
 
-namespace tarn::reuse {
+namespace tarn::reuse::pack_slow_test {
 namespace {
 
 TEST_CASE("a pack with any one byte flipped is refused, and leaves nothing") {
@@ -14,4 +14,4 @@ TEST_CASE("a pack with any one byte flipped is refused, and leaves nothing") {
 }
 
 }  // namespace
-}  // namespace tarn::reuse
+}  // namespace tarn::reuse::pack_slow_test

@@ -12,7 +12,7 @@
 #include "tests/runtime/reuse/pack_world.h"
 #include "tools/support/input.h"
 
-namespace tarn::reuse {
+namespace tarn::reuse::pack_test {
 namespace {
 
 using test::CopyBench;
@@ -317,4 +317,4 @@ TEST_CASE("a pack of a later version is refused as such") {
 }
 
 }  // namespace
-}  // namespace tarn::reuse
+}  // namespace tarn::reuse::pack_test

@@ -9,7 +9,7 @@
 #include <string>
 #include <type_traits>
 
-namespace tarn::reuse {
+namespace tarn::reuse::selection_key_test {
 namespace {
 
 store::Key key_of(const SelectConfig& config) { return selection_key(config, 2, 0); }
@@ -66,4 +66,4 @@ TEST_CASE("the id, the type of KV and broken indexes have a say; costs beside a 
 }
 
 }  // namespace
-}  // namespace tarn::reuse
+}  // namespace tarn::reuse::selection_key_test

@@ -12,7 +12,7 @@
 
 #include "tests/runtime/store/store_box.h"
 
-namespace tarn::reuse {
+namespace tarn::reuse::session_copy_test {
 namespace {
 
 using test::record_of;
@@ -135,4 +135,4 @@ TEST_CASE("a session that is exported while others fill the store is whole, and 
 }
 
 }  // namespace
-}  // namespace tarn::reuse
+}  // namespace tarn::reuse::session_copy_test

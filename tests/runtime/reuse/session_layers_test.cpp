@@ -11,7 +11,7 @@
 #include "runtime/reuse/session_file.h"
 #include "tests/runtime/store/store_box.h"
 
-namespace tarn::reuse {
+namespace tarn::reuse::session_layers_test {
 namespace {
 
 constexpr u32 kPage = 16;
@@ -94,4 +94,4 @@ TEST_CASE("a session of more cache layers than a model has is none, and nobody c
 }
 
 }  // namespace
-}  // namespace tarn::reuse
+}  // namespace tarn::reuse::session_layers_test

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-namespace tarn::service {
+namespace tarn::service::call_queue_test {
 namespace {
 
 using engine::SessionState;
@@ -109,4 +109,4 @@ TEST_CASE("a cancel marks what stands in the queue and what runs, of its session
 }
 
 }  // namespace
-}  // namespace tarn::service
+}  // namespace tarn::service::call_queue_test

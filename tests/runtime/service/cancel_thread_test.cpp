@@ -16,7 +16,7 @@
 #include "tests/support/open_engine.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::service {
+namespace tarn::service::cancel_thread_test {
 namespace {
 
 using engine::DoneEvent;
@@ -194,4 +194,4 @@ TEST_CASE("cancelled at any moment, a session starts again as if nothing had bee
 }
 
 }  // namespace
-}  // namespace tarn::service
+}  // namespace tarn::service::cancel_thread_test

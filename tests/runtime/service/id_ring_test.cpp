@@ -10,7 +10,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn::service {
+namespace tarn::service::id_ring_test {
 namespace {
 
 TEST_CASE("blocks do not overlap, keep what was written, and half of the ring always comes round") {
@@ -61,4 +61,4 @@ TEST_CASE("blocks do not overlap, keep what was written, and half of the ring al
 }
 
 }  // namespace
-}  // namespace tarn::service
+}  // namespace tarn::service::id_ring_test

@@ -13,7 +13,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn::step {
+namespace tarn::step::admission_test {
 namespace {
 
 constexpr Priority kInteractive = Priority::interactive, kBackground = Priority::background;
@@ -214,4 +214,4 @@ TEST_CASE("nobody is passed more than kOvertakenMax times, and everyone gets a p
 }
 
 }  // namespace
-}  // namespace tarn::step
+}  // namespace tarn::step::admission_test

@@ -13,7 +13,7 @@
 #include "tests/support/pace_bound.h"
 #include "tests/support/seed.h"
 
-namespace tarn::step {
+namespace tarn::step::pace_test {
 namespace {
 
 constexpr u64 kMs = 1'000'000;
@@ -161,4 +161,4 @@ TEST_CASE("while all changes, each step keeps the bound of the header") {
 }
 
 }  // namespace
-}  // namespace tarn::step
+}  // namespace tarn::step::pace_test

@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 
-namespace tarn::step {
+namespace tarn::step::reading_time_test {
 namespace {
 
 TEST_CASE("the parts of a time that has both are found again") {
@@ -60,4 +60,4 @@ TEST_CASE("a reading begins anew where it is told so, or where less is read than
 }
 
 }  // namespace
-}  // namespace tarn::step
+}  // namespace tarn::step::reading_time_test

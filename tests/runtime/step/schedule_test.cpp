@@ -13,7 +13,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn::step {
+namespace tarn::step::schedule_test {
 namespace {
 
 constexpr RunKind kPrefill = RunKind::prefill, kFirst = RunKind::first, kDecode = RunKind::decode;
@@ -253,4 +253,4 @@ TEST_CASE("every prompt has its turn where each step has one row for prompts") {
 }
 
 }  // namespace
-}  // namespace tarn::step
+}  // namespace tarn::step::schedule_test

@@ -15,7 +15,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn::step {
+namespace tarn::step::shares_test {
 namespace {
 
 constexpr i32 kQ = ShareRing::kQuantum, kDebt = ShareRing::kDebtMax;
@@ -208,4 +208,4 @@ TEST_CASE("rings of two priorities know nothing of each other") {
 }
 
 }  // namespace
-}  // namespace tarn::step
+}  // namespace tarn::step::shares_test

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace tarn::store {
+namespace tarn::store::key_test {
 namespace {
 
 Secret secret_of(u8 first) {
@@ -82,4 +82,4 @@ TEST_CASE("parts are known by their owner, and are not each other") {
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::store::key_test

@@ -6,7 +6,7 @@
 
 #include "tests/support/slow_build.h"
 
-namespace tarn::store {
+namespace tarn::store::real_faults_native_test {
 namespace {
 
 TEST_CASE("every call to a real file failed in turn: a slice") {
@@ -14,4 +14,4 @@ TEST_CASE("every call to a real file failed in turn: a slice") {
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::store::real_faults_native_test

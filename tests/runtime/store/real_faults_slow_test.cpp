@@ -2,7 +2,7 @@
 // Method  all of them.
 #include "tests/runtime/store/real_faults.h"
 
-namespace tarn::store {
+namespace tarn::store::real_faults_slow_test {
 namespace {
 
 TEST_CASE("every call to a real file failed in turn") {
@@ -10,4 +10,4 @@ TEST_CASE("every call to a real file failed in turn") {
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::store::real_faults_slow_test

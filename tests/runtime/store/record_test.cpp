@@ -13,7 +13,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn::store {
+namespace tarn::store::record_test {
 namespace {
 
 const Crc32c& crc() { return crc32c_ways()[0]; }
@@ -265,4 +265,4 @@ TEST_CASE("a label round trips, and only its own version is read") {
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::store::record_test

@@ -24,7 +24,7 @@
 #include "tests/support/store_harness.h"
 #include "tests/support/temp_dir.h"
 
-namespace tarn::store {
+namespace tarn::store::store_crash_native_test {
 namespace {
 
 using test::record_of;
@@ -217,4 +217,4 @@ TEST_CASE("no room, no folder, no right to write: the store says so, and what is
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::store::store_crash_native_test

@@ -7,7 +7,7 @@
 #include "runtime/store/store.h"
 #include "tests/runtime/store/store_box.h"
 
-namespace tarn::store {
+namespace tarn::store::store_deadline_test {
 namespace {
 
 using test::record_of;
@@ -130,4 +130,4 @@ TEST_CASE("whoever looks seldom gives a request up too, and one who waits does a
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::store::store_deadline_test

@@ -18,7 +18,7 @@
 #include "tests/support/store_harness.h"
 #include "tests/support/temp_file.h"
 
-namespace tarn::store {
+namespace tarn::store::store_disk_native_test {
 namespace {
 
 using test::record_of;
@@ -188,4 +188,4 @@ TEST_CASE("what the disk answers to a write decides what the store advises") {
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::store::store_disk_native_test

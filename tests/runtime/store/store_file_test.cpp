@@ -8,7 +8,7 @@
 #include "runtime/store/store.h"
 #include "tests/runtime/store/store_box.h"
 
-namespace tarn::store {
+namespace tarn::store::store_file_test {
 namespace {
 
 using test::record_of;
@@ -298,4 +298,4 @@ TEST_CASE("without a path there is no store, and limits that cannot be are refus
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::store::store_file_test

@@ -8,7 +8,7 @@
 #include "runtime/store/store.h"
 #include "tests/runtime/store/store_box.h"
 
-namespace tarn::store {
+namespace tarn::store::store_read_test {
 namespace {
 
 using test::record_of;
@@ -176,4 +176,4 @@ TEST_CASE("a reader who verifies a payload himself is told by holds(), and rejec
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::store::store_read_test

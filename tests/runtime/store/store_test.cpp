@@ -10,7 +10,7 @@
 #include "tests/runtime/store/store_box.h"
 #include "tests/support/seed.h"
 
-namespace tarn::store {
+namespace tarn::store::store_test {
 namespace {
 
 using test::record_of;
@@ -440,4 +440,4 @@ TEST_CASE("a manifest finds its frames in a row, however often it was replaced b
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::store::store_test

@@ -6,7 +6,7 @@
 #include "runtime/store/store.h"
 #include "tests/runtime/store/store_box.h"
 
-namespace tarn::store {
+namespace tarn::store::store_write_test {
 namespace {
 
 using test::record_of;
@@ -150,4 +150,4 @@ TEST_CASE("a session whose write failed at its head is not found later, though i
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::store::store_write_test

@@ -8,7 +8,7 @@
 #include "runtime/store/store_scan.h"
 #include "tests/runtime/store/store_box.h"
 
-namespace tarn::store {
+namespace tarn::store::unreadable_test {
 namespace {
 
 using test::record_of;
@@ -193,4 +193,4 @@ TEST_CASE("a disk that gives no head turns the store off, with its errno") {
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::store::unreadable_test

@@ -9,7 +9,7 @@
 #include "tests/runtime/text/vocabs.h"
 #include "tests/support/seed.h"
 
-namespace tarn::text {
+namespace tarn::text::detokenizer_test {
 namespace {
 
 // Bytes of the longest well-formed beginning of a character at `at`; `whole`: it is a character.
@@ -165,4 +165,4 @@ TEST_CASE("kinds of tokens and what they show") {
 }
 
 }  // namespace
-}  // namespace tarn::text
+}  // namespace tarn::text::detokenizer_test

@@ -7,7 +7,7 @@
 #include "tests/runtime/text/golden_vocab.h"
 #include "tests/runtime/text/vocabs.h"
 
-namespace tarn::text {
+namespace tarn::text::golden_test {
 namespace {
 
 TEST_CASE("ids of the golden requests") {
@@ -33,4 +33,4 @@ TEST_CASE("ids of the golden requests") {
 }
 
 }  // namespace
-}  // namespace tarn::text
+}  // namespace tarn::text::golden_test

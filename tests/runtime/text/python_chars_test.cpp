@@ -10,7 +10,7 @@
 #include "platform/cpu/sha256.h"
 #include "runtime/text/unicode.h"
 
-namespace tarn::text {
+namespace tarn::text::python_chars_test {
 namespace {
 
 std::string spelled(const Cased& cased) {
@@ -69,4 +69,4 @@ TEST_CASE("cases that stand out") {
 }
 
 }  // namespace
-}  // namespace tarn::text
+}  // namespace tarn::text::python_chars_test

@@ -18,7 +18,7 @@
 #include "tests/runtime/text/vocabs.h"
 #include "tests/support/skip.h"
 
-namespace tarn::text {
+namespace tarn::text::real_vocab_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -172,4 +172,4 @@ TEST_CASE("real vocabularies fit the planned memory tightly and are built fast")
 }
 
 }  // namespace
-}  // namespace tarn::text
+}  // namespace tarn::text::real_vocab_test

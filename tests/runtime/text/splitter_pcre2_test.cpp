@@ -22,7 +22,7 @@ TEST_CASE("PCRE2 agrees with the splitters") { TARN_SKIP("built without PCRE2 (l
 #include "runtime/text/splitter.h"
 #include "tests/support/seed.h"
 
-namespace tarn::text {
+namespace tarn::text::splitter_pcre2_test {
 namespace {
 
 class Regex {
@@ -193,5 +193,5 @@ TEST_CASE("PCRE2 agrees with the splitters") {
 }
 
 }  // namespace
-}  // namespace tarn::text
+}  // namespace tarn::text::splitter_pcre2_test
 #endif

@@ -9,7 +9,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn::text {
+namespace tarn::text::splitter_test {
 namespace {
 
 std::string cut(PreTokenizer pre, std::string_view text) {
@@ -78,4 +78,4 @@ TEST_CASE("any bytes are cut into pieces that make the whole again") {
 }
 
 }  // namespace
-}  // namespace tarn::text
+}  // namespace tarn::text::splitter_test

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace tarn::text {
+namespace tarn::text::text_stream_test {
 namespace {
 
 struct Case {
@@ -81,4 +81,4 @@ TEST_CASE("a stop of the greatest length fits what is held back") {
 }
 
 }  // namespace
-}  // namespace tarn::text
+}  // namespace tarn::text::text_stream_test

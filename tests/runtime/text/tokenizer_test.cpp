@@ -13,7 +13,7 @@
 #include "tests/support/seed.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::text {
+namespace tarn::text::tokenizer_test {
 namespace {
 
 const std::string kFamilies[] = {"", "gpt-2", "llama-bpe", "qwen2"};
@@ -384,4 +384,4 @@ TEST_CASE("ids beyond the vocabulary") {
 }
 
 }  // namespace
-}  // namespace tarn::text
+}  // namespace tarn::text::tokenizer_test

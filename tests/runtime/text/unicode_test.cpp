@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace tarn::text {
+namespace tarn::text::unicode_test {
 namespace {
 
 struct Case {
@@ -63,4 +63,4 @@ TEST_CASE("every code point but the surrogates, in its shortest spelling alone")
 }
 
 }  // namespace
-}  // namespace tarn::text
+}  // namespace tarn::text::unicode_test

@@ -12,7 +12,7 @@
 #include "tests/runtime/text/vocabs.h"
 #include "tests/support/seed.h"
 
-namespace tarn::text {
+namespace tarn::text::vocab_hostile_test {
 namespace {
 
 using test::GgufId;
@@ -327,4 +327,4 @@ TEST_CASE("a region one byte short is refused, with both figures") {
 }
 
 }  // namespace
-}  // namespace tarn::text
+}  // namespace tarn::text::vocab_hostile_test

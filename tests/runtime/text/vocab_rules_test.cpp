@@ -10,7 +10,7 @@
 #include "tests/runtime/text/test_vocab.h"
 #include "tests/runtime/text/vocabs.h"
 
-namespace tarn::text {
+namespace tarn::text::vocab_rules_test {
 namespace {
 
 // The texts of all tokens that end a generation, in the order of ids.
@@ -193,4 +193,4 @@ TEST_CASE("a vocabulary of full size is built fast, in the planned memory") {
 }
 
 }  // namespace
-}  // namespace tarn::text
+}  // namespace tarn::text::vocab_rules_test

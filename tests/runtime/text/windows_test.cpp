@@ -12,7 +12,7 @@
 #include "tests/support/seed.h"
 #include "tests/support/slow_build.h"
 
-namespace tarn::text {
+namespace tarn::text::windows_test {
 namespace {
 
 constexpr const char* kFamilies[] = {"llama", "gpt-2", "llama-bpe", "qwen2"};
@@ -167,4 +167,4 @@ TEST_CASE("no token that ends behind a window is cut") {
 }
 
 }  // namespace
-}  // namespace tarn::text
+}  // namespace tarn::text::windows_test

@@ -10,7 +10,7 @@
 
 #include "tools/support/exit_code.h"
 
-namespace tarn::tools {
+namespace tarn::tools::conversation_test {
 namespace {
 
 using Want = ChatWant;
@@ -159,4 +159,4 @@ TEST_CASE("messages read back as they were written, and a damaged list is refuse
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::conversation_test

@@ -21,7 +21,7 @@
 #include "tools/support/exit_code.h"
 #include "tools/synth/synth.h"
 
-namespace tarn::gpu_check {
+namespace tarn::gpu_check::kernel_bench_test {
 namespace {
 
 using test::FakeDevice;
@@ -324,4 +324,4 @@ TEST_CASE("a call that fails ends the bench with the device's word, and nothing 
 }
 
 }  // namespace
-}  // namespace tarn::gpu_check
+}  // namespace tarn::gpu_check::kernel_bench_test

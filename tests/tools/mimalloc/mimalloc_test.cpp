@@ -10,7 +10,7 @@
 #include "tools/support/mimalloc_heap.h"
 #endif
 
-namespace tarn::tools {
+namespace tarn::tools::mimalloc_test {
 namespace {
 
 TEST_CASE("a mimalloc heap lies in its region") {
@@ -34,4 +34,4 @@ TEST_CASE("a mimalloc heap lies in its region") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::mimalloc_test

@@ -11,7 +11,7 @@
 #include "kernels/quant/strip.h"
 #include "tests/support/seed.h"
 
-namespace tarn::tools {
+namespace tarn::tools::blocks_test {
 namespace {
 
 using kernels::TensorType;
@@ -68,4 +68,4 @@ TEST_CASE("a block holds the parts that were put into it, and nothing of what la
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::blocks_test

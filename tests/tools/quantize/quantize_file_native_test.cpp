@@ -24,7 +24,7 @@
 #include "tools/support/model_file.h"
 #include "tools/synth/synth.h"
 
-namespace tarn::tools {
+namespace tarn::tools::quantize_file_native_test {
 namespace {
 
 using kernels::TensorType;
@@ -249,4 +249,4 @@ TEST_CASE("a file that was there is replaced by a whole one or not at all") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::quantize_file_native_test

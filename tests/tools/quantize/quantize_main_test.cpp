@@ -13,7 +13,7 @@
 #include "tools/synth/synth.h"
 #include "tools/tarn/commands.h"
 
-namespace tarn::tools {
+namespace tarn::tools::quantize_main_test {
 namespace {
 
 int exit_code_of(const std::vector<std::string>& words) {
@@ -98,4 +98,4 @@ TEST_CASE("exit codes") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::quantize_main_test

@@ -15,7 +15,7 @@
 #include "tests/support/seed.h"
 #include "tests/tools/quantize/error_bound.h"
 
-namespace tarn::tools {
+namespace tarn::tools::quantizer_test {
 namespace {
 
 using kernels::TensorType;
@@ -125,4 +125,4 @@ TEST_CASE("more bits, less error") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::quantizer_test

@@ -17,7 +17,7 @@
 #include "tests/support/skip.h"
 #include "tools/support/system_heap.h"
 
-namespace tarn::tools {
+namespace tarn::tools::alloc_counter_test {
 namespace {
 
 void* volatile g_piece = nullptr;  // so that no pair of calls can be optimised away
@@ -100,4 +100,4 @@ TEST_CASE("the system's heap keeps the contract of a heap") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::alloc_counter_test

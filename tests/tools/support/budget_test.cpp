@@ -5,7 +5,7 @@
 
 #include "tools/support/engine_options.h"
 
-namespace tarn::tools {
+namespace tarn::tools::budget_test {
 namespace {
 
 TEST_CASE("an automatic budget keeps the largest of its headrooms") {
@@ -21,4 +21,4 @@ TEST_CASE("an automatic budget keeps the largest of its headrooms") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::budget_test

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace tarn::tools {
+namespace tarn::tools::escaped_test {
 namespace {
 
 TEST_CASE("control characters are seen, text stays") {
@@ -66,4 +66,4 @@ TEST_CASE("text of several lines is printed with them, and with nothing else tha
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::escaped_test

@@ -14,7 +14,7 @@
 
 #include "tests/support/forked.h"
 
-namespace tarn::tools {
+namespace tarn::tools::exit_code_test {
 namespace {
 
 TEST_CASE("an assertion ends the program with 70") {
@@ -63,4 +63,4 @@ TEST_CASE("after a lost GPU no exit handler runs, which might wait for it") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::exit_code_test

@@ -18,7 +18,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn::tools {
+namespace tarn::tools::json_test {
 namespace {
 
 template <class Real>
@@ -113,4 +113,4 @@ TEST_CASE("a document's numbers are written so, too") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::json_test

@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-namespace tarn::tools {
+namespace tarn::tools::least_squares_test {
 namespace {
 
 using Points = std::vector<std::vector<f64>>;
@@ -56,4 +56,4 @@ TEST_CASE("what would be negative, what is never there, and what the others say 
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::least_squares_test

@@ -10,7 +10,7 @@
 
 #include "tools/support/exit_code.h"
 
-namespace tarn::tools {
+namespace tarn::tools::logbook_test {
 namespace {
 
 TEST_CASE("lines, empty ones between them, and no line break at the end") {
@@ -98,4 +98,4 @@ TEST_CASE("length classes are powers of two") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::logbook_test

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace tarn::tools {
+namespace tarn::tools::percentile_test {
 namespace {
 
 TEST_CASE("the nearest rank, by hand") {
@@ -29,4 +29,4 @@ TEST_CASE("the nearest rank, by hand") {
 TEST_CASE("of nothing there is none") { CHECK(std::isnan(percentile({}, 99))); }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::percentile_test

@@ -12,7 +12,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn::tools {
+namespace tarn::tools::wrapped_test {
 namespace {
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -69,4 +69,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::wrapped_test

@@ -14,7 +14,7 @@
 #include "tests/support/temp_file.h"
 #include "tools/synth/synth.h"
 
-namespace tarn::synth {
+namespace tarn::synth::entropy_test {
 namespace {
 
 TEST_CASE("the output's mean entropy is 0.2 to 0.7 of ln V in every architecture") {
@@ -48,4 +48,4 @@ TEST_CASE("the output's mean entropy is 0.2 to 0.7 of ln V in every architecture
 }
 
 }  // namespace
-}  // namespace tarn::synth
+}  // namespace tarn::synth::entropy_test

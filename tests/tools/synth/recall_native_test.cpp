@@ -20,7 +20,7 @@
 #include "tests/support/temp_file.h"
 #include "tools/synth/vocab.h"
 
-namespace tarn::synth {
+namespace tarn::synth::recall_native_test {
 namespace {
 
 TEST_CASE("identities are far apart, but for decoys, which two of five tokens have") {
@@ -207,4 +207,4 @@ TEST_CASE("a mix, another number of layers or of tokens is refused") {
 }
 
 }  // namespace
-}  // namespace tarn::synth
+}  // namespace tarn::synth::recall_native_test

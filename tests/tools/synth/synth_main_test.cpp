@@ -10,7 +10,7 @@
 #include "tests/support/temp_file.h"
 #include "tools/synth/synth.h"
 
-namespace tarn::synth {
+namespace tarn::synth::synth_main_test {
 namespace {
 
 struct Case {
@@ -52,4 +52,4 @@ TEST_CASE("exit codes") {
 }
 
 }  // namespace
-}  // namespace tarn::synth
+}  // namespace tarn::synth::synth_main_test

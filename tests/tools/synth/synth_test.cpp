@@ -20,7 +20,7 @@
 #include "tools/support/input.h"
 #include "tools/synth/random_blocks.h"
 
-namespace tarn::synth {
+namespace tarn::synth::synth_test {
 namespace {
 
 using kernels::TensorType;
@@ -193,4 +193,4 @@ TEST_CASE("a file is written whole where the system gives no more threads") {
 }
 
 }  // namespace
-}  // namespace tarn::synth
+}  // namespace tarn::synth::synth_test

@@ -11,7 +11,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace tarn::synth {
+namespace tarn::synth::vocab_test {
 namespace {
 
 struct Case {
@@ -123,4 +123,4 @@ TEST_CASE("a vocabulary too small is refused") {
 }
 
 }  // namespace
-}  // namespace tarn::synth
+}  // namespace tarn::synth::vocab_test

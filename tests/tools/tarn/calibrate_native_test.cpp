@@ -17,7 +17,7 @@
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
 
-namespace tarn {
+namespace tarn::calibrate_native_test {
 namespace {
 
 const std::string kIndex = "[select]\ncode_bits = 2\nsink_tokens = 4\nlocal_tokens = 8\n";
@@ -167,4 +167,4 @@ TEST_CASE("no iterations without a measurement, and no measurement of too few to
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::calibrate_native_test

@@ -17,7 +17,7 @@
 #include "tools/chat/conversation.h"
 #include "tools/support/input.h"
 
-namespace tarn {
+namespace tarn::chat_native_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -268,4 +268,4 @@ TEST_CASE("the line behind an answer is dim where there are colours, unless NO_C
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::chat_native_test

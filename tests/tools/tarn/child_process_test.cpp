@@ -9,7 +9,7 @@
 #include <atomic>
 #include <functional>
 
-namespace tarn::tools {
+namespace tarn::tools::child_process_test {
 namespace {
 
 struct Told {
@@ -83,4 +83,4 @@ TEST_CASE("a child's failure is the parent's") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::child_process_test

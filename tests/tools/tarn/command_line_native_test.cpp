@@ -20,7 +20,7 @@
 #include "tools/support/model_file.h"
 #include "tools/synth/synth.h"
 
-namespace tarn {
+namespace tarn::command_line_native_test {
 namespace {
 
 struct Case {
@@ -394,4 +394,4 @@ TEST_CASE("more tokens than the model's context holds are as many as it holds, a
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::command_line_native_test

@@ -15,7 +15,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/tools/tarn/command_line.h"
 
-namespace tarn {
+namespace tarn::demo_native_test {
 namespace {
 
 // The figures, in MiB, that stand in front of `text`.
@@ -77,4 +77,4 @@ TEST_CASE("a document that a window of equal memory holds as well is refused") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::demo_native_test

@@ -17,7 +17,7 @@
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
 
-namespace tarn {
+namespace tarn::eval_cut_native_test {
 namespace {
 
 constexpr u32 kTokens = 400;  // 4 KiB of logits each: far more than a pipe takes
@@ -63,4 +63,4 @@ TEST_CASE("a model file that is cut while a text is evaluated leaves no figure")
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::eval_cut_native_test

@@ -15,7 +15,7 @@
 #include "tools/support/input.h"
 #include "tools/synth/recall.h"
 
-namespace tarn {
+namespace tarn::eval_logbook_native_test {
 namespace {
 
 std::string line_of(u64 seed, const std::string& kind, u64 n_tokens, const std::string& prompt,
@@ -170,4 +170,4 @@ TEST_CASE("prose is measured by what the model takes it for") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::eval_logbook_native_test

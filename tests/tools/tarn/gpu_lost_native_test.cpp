@@ -17,7 +17,7 @@
 #include "tools/support/input.h"
 #include "tools/synth/synth.h"
 
-namespace tarn {
+namespace tarn::gpu_lost_native_test {
 namespace {
 
 #ifndef TARN_FAKE_GPU_PROGRAM
@@ -113,4 +113,4 @@ TEST_CASE("a GPU that is lost in an answer ends who waits for the answer's end")
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::gpu_lost_native_test

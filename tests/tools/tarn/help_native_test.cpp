@@ -22,7 +22,7 @@
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
 
-namespace tarn {
+namespace tarn::help_native_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -201,4 +201,4 @@ TEST_CASE("every command that takes a model takes the built-in one where none is
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::help_native_test

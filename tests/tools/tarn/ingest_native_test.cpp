@@ -20,7 +20,7 @@
 #include "tests/tools/tarn/kept_world.h"
 #include "tools/support/input.h"
 
-namespace tarn {
+namespace tarn::ingest_native_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -277,4 +277,4 @@ TEST_CASE("killed with -9 at any moment, it goes on where it was, and what it le
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::ingest_native_test

@@ -17,7 +17,7 @@
 #include "tools/support/input.h"
 #include "tools/synth/synth.h"
 
-namespace tarn {
+namespace tarn::lost_session_native_test {
 namespace {
 
 using test::Ended;
@@ -173,4 +173,4 @@ TEST_CASE("a session that was lost with its record is begun anew with a warning,
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::lost_session_native_test

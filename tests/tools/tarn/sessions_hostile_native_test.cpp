@@ -18,7 +18,7 @@
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
 
-namespace tarn {
+namespace tarn::sessions_hostile_native_test {
 namespace {
 
 using store::kSectorBytes;
@@ -128,4 +128,4 @@ TEST_CASE("a session file that was made to do harm is refused, and leaves no fil
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::sessions_hostile_native_test

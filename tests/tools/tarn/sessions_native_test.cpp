@@ -14,7 +14,7 @@
 #include "tests/tools/tarn/kept_world.h"
 #include "tools/support/input.h"
 
-namespace tarn {
+namespace tarn::sessions_native_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -236,4 +236,4 @@ TEST_CASE("a folder that run refuses is refused for all that is done with its se
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::sessions_native_test

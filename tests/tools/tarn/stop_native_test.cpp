@@ -13,7 +13,7 @@
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
 
-namespace tarn {
+namespace tarn::stop_native_test {
 namespace {
 
 bool has(const std::string& text, const std::string& part) {
@@ -74,4 +74,4 @@ TEST_CASE("a signal ends a run that keeps its session, when it is saved") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::stop_native_test

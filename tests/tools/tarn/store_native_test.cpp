@@ -14,7 +14,7 @@
 #include "tests/tools/tarn/kept_world.h"
 #include "tools/support/input.h"
 
-namespace tarn {
+namespace tarn::store_native_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -219,4 +219,4 @@ TEST_CASE("what is not there, or cannot be done, is refused with its reason") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::store_native_test

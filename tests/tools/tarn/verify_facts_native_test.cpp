@@ -16,7 +16,7 @@
 #include "tools/support/input.h"
 #include "tools/synth/recall.h"
 
-namespace tarn {
+namespace tarn::verify_facts_native_test {
 namespace {
 
 const std::string kOldRecord = "# an old one\n";
@@ -160,4 +160,4 @@ TEST_CASE("where facts alone fail there is no record, and without them there is 
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::verify_facts_native_test

@@ -15,7 +15,7 @@
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
 
-namespace tarn {
+namespace tarn::verify_native_test {
 namespace {
 
 const std::string kModel = test::source_folder() + "/tools/builtin/logbook.gguf";
@@ -216,4 +216,4 @@ TEST_CASE("what cannot be measured is refused") {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::verify_native_test

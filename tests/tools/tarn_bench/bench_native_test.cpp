@@ -17,7 +17,7 @@
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
 
-namespace tarn::bench {
+namespace tarn::bench::bench_native_test {
 namespace {
 
 rapidjson::Document rows_of(std::vector<std::string> arguments) {
@@ -189,4 +189,4 @@ TEST_CASE("a method that is none is refused as usage") {
 }
 
 }  // namespace
-}  // namespace tarn::bench
+}  // namespace tarn::bench::bench_native_test

@@ -8,7 +8,7 @@
 #include "tools/support/exit_code.h"
 #include "tools/tarn-bench/case.h"
 
-namespace tarn::bench {
+namespace tarn::bench::failing_native_test {
 namespace {
 
 // The exit code that `work` fails with.
@@ -71,4 +71,4 @@ TEST_CASE("a GPU that is lost in the depth ends tarn-bench with 75") {
 }
 
 }  // namespace
-}  // namespace tarn::bench
+}  // namespace tarn::bench::failing_native_test

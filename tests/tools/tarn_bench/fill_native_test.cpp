@@ -18,7 +18,7 @@
 #include "tests/support/sim_disk.h"
 #include "tools/tarn-bench/kv_model.h"
 
-namespace tarn::bench {
+namespace tarn::bench::fill_native_test {
 namespace {
 
 using test::KvRecording;
@@ -307,4 +307,4 @@ TEST_CASE("synthetic rows have the recorded covariance and locality") {
 }
 
 }  // namespace
-}  // namespace tarn::bench
+}  // namespace tarn::bench::fill_native_test

@@ -5,7 +5,7 @@
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 #include "tools/tarn-bench/case.h"
 
-namespace tarn::bench {
+namespace tarn::bench::gpu_fill_test {
 namespace {
 
 TEST_CASE("a depth on a GPU is filled in and measured") {
@@ -33,4 +33,4 @@ TEST_CASE("a depth on a GPU is filled in and measured") {
 }
 
 }  // namespace
-}  // namespace tarn::bench
+}  // namespace tarn::bench::gpu_fill_test

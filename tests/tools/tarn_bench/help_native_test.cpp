@@ -9,7 +9,7 @@
 #include "platform/base/types.h"
 #include "tests/tools/tarn/command_line.h"
 
-namespace tarn::bench {
+namespace tarn::bench::help_native_test {
 namespace {
 
 TEST_CASE("no line of help is longer than 80 columns where there is no terminal") {
@@ -32,4 +32,4 @@ TEST_CASE("without a model the built-in one is measured") {
 }
 
 }  // namespace
-}  // namespace tarn::bench
+}  // namespace tarn::bench::help_native_test

@@ -21,7 +21,7 @@
 #include "tools/tarn-bench/crossover.h"
 #include "tools/tarn-bench/shell_quoted.h"
 
-namespace tarn::bench {
+namespace tarn::bench::long_native_test {
 namespace {
 
 using rapidjson::Value;
@@ -313,4 +313,4 @@ TEST_CASE("what cannot be measured is named, and the rest is there") {
 }
 
 }  // namespace
-}  // namespace tarn::bench
+}  // namespace tarn::bench::long_native_test

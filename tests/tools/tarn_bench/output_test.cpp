@@ -8,7 +8,7 @@
 #include <cmath>
 #include <string>
 
-namespace tarn::bench {
+namespace tarn::bench::output_test {
 namespace {
 
 Row row_with(u32 n_prompt, u64 bytes_a_second) {
@@ -49,4 +49,4 @@ TEST_CASE("a share of the bandwidth is told up to 1") {
 }
 
 }  // namespace
-}  // namespace tarn::bench
+}  // namespace tarn::bench::output_test

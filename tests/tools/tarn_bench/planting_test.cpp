@@ -13,7 +13,7 @@
 #include "tools/support/exit_code.h"
 #include "tools/tarn-bench/planting.h"
 
-namespace tarn::bench {
+namespace tarn::bench::planting_test {
 namespace {
 
 constexpr u32 kTokens = 8192, kChosen = 512, kSteps = 24, kDim = 128;
@@ -84,4 +84,4 @@ TEST_CASE("a context over which RoPE turns every dim is refused") {
 }
 
 }  // namespace
-}  // namespace tarn::bench
+}  // namespace tarn::bench::planting_test
