@@ -7,9 +7,9 @@ The server is started by hand with its best settings and answers + 1 slots, for 
 
     llama-server -m MODEL -np 5 -c 40960 -t 2 --no-cache-prompt -cram 0 --port 8080
 
-N answers stream without an end; then a prompt of --tokens random ids is sent. Prints the gaps between
-the answers' tokens before the prompt and beside it, and how long the prompt takes, beside the
-answers and alone.
+N answers stream without an end; then a prompt of --tokens random ids is sent. Prints the gaps
+between the answers' tokens before the prompt and beside it, and how long the prompt takes, beside
+the answers and alone.
 """
 import argparse
 import http.client
@@ -26,7 +26,8 @@ def connect(url, body):
     """A stream of /completion, with prompts as ids."""
     at = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(at.hostname, at.port, timeout=3600)
-    connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
+    connection.request("POST", "/completion", json.dumps(body),
+                       {"Content-Type": "application/json"})
     reply = connection.getresponse()
     if reply.status != 200:
         raise SystemExit(f"{url}: {reply.status} {reply.read().decode()}")
@@ -75,7 +76,8 @@ def print_row(name, gaps_s):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("url")
     parser.add_argument("--answers", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=16_384)
@@ -95,8 +97,8 @@ def main():
     print("| answers | gaps | p50, ms | p99, ms | max, ms |\n|---|---|---|---|---|")
     print_row("before the prompt", [g for a in answers for g in a.gaps_s(before_s, begin)])
     print_row("beside it", [g for a in answers for g in a.gaps_s(begin - 0.5, end)])
-    print(f"\nprompt of {options.tokens} tokens: {beside_s:.1f} s beside {options.answers} answers, "
-          f"{alone_s:.1f} s alone")
+    print(f"\nprompt of {options.tokens} tokens: {beside_s:.1f} s beside {options.answers} "
+          f"answers, {alone_s:.1f} s alone")
 
 
 main()
