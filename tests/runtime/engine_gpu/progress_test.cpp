@@ -94,7 +94,7 @@ TEST_CASE("a GPU that hangs anywhere in a slice is lost one window later") {
     CHECK(!whole.gpu.engine.device_lost());
   }
   REQUIRE(n_pieces > kStreamLaunchesMax);
-  for (const u64 n_run : {u64{0}, u64{1}, n_pieces / 7, n_pieces / 2, n_pieces - 1}) {
+  for (const u64 n_run : {u64{0}, n_pieces / 2, n_pieces - 1}) {
     CAPTURE(n_run);
     PacedEngine paced;
     paced.clock.pace(kPieceNs, n_run);
