@@ -8,16 +8,6 @@
 namespace tarn::tools {
 namespace {
 
-// A reply is flat but for a few levels; the iterative parser needs no stack for what is not.
-rapidjson::Document parsed(const std::string& text) {
-  rapidjson::Document document;
-  document.Parse<rapidjson::kParseIterativeFlag>(text.data(), text.size());
-  if (document.HasParseError()) {
-    throw Failure{kExitIo, "the server's answer is no JSON: is tarnd behind this address?"};
-  }
-  return document;
-}
-
 [[noreturn]] void fail_with(u32 status, const rapidjson::Value& reply) {
   const std::string message = text_of(member(reply, "error"), "message");
   const ExitCode code = status == 429 || status >= 500 ? kExitIo : kExitRefused;
@@ -71,7 +61,7 @@ std::string DaemonClient::text(const std::string& method, const std::string& tar
 
 rapidjson::Document DaemonClient::json(const std::string& method, const std::string& target,
                                        const std::string& body) const {
-  return parsed(text(method, target, body));
+  return parsed_reply(text(method, target, body));
 }
 
 std::string DaemonClient::stream(
@@ -90,7 +80,7 @@ std::string DaemonClient::stream(
     while (const auto data = events.next()) {
       is_done = *data == "[DONE]";
       if (is_done) continue;
-      const rapidjson::Document event = parsed(*data);
+      const rapidjson::Document event = parsed_reply(*data);
       const rapidjson::Value& error = member(event, "error");
       if (!error.IsNull()) {
         const rapidjson::Value& code = member(error, "code");
@@ -101,6 +91,16 @@ std::string DaemonClient::stream(
   }
   if (!is_done) throw Failure{kExitIo, "the answer ended before its end: tarnd's log says why"};
   return "";
+}
+
+// A reply is flat but for a few levels; the iterative parser needs no stack for what is not.
+rapidjson::Document parsed_reply(const std::string& text) {
+  rapidjson::Document document;
+  document.Parse<rapidjson::kParseIterativeFlag>(text.data(), text.size());
+  if (document.HasParseError()) {
+    throw Failure{kExitIo, "the server's answer is no JSON: is tarnd behind this address?"};
+  }
+  return document;
 }
 
 const rapidjson::Value& member(const rapidjson::Value& object, const char* name) {

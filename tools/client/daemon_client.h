@@ -38,6 +38,8 @@ class DaemonClient {
   Option socket_;
 };
 
+// A reply as JSON. Throws Failure.
+rapidjson::Document parsed_reply(const std::string& text);
 // Members of a reply; the value is empty, 0 or false where it is not there, or another type.
 const rapidjson::Value& member(const rapidjson::Value& object, const char* name);
 std::string text_of(const rapidjson::Value& object, const char* name);

@@ -1,6 +1,7 @@
 // tarn top: what a running tarnd does.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -43,22 +44,27 @@ struct Speeds {
   f64 busy_ratio = 0;                                    // of the time
 };
 
-const rapidjson::Value& engine_of(const Sample& sample) { return member(sample.props, "tarn"); }
+const rapidjson::Value& state_of(const Sample& sample) { return member(sample.props, "tarn"); }
+
+bool has_store(const Sample& sample) {
+  const std::string state = text_of(sample.props, "store");
+  return state == "on" || state == "read-only";
+}
 
 Sample sample_of(const DaemonClient& daemon) {
   Sample sample;
   sample.props = daemon.json("GET", "/props");
   sample.slots = daemon.json("GET", "/slots");
-  const rapidjson::Value& engine = engine_of(sample);
-  if (!engine.IsObject()) {
+  const rapidjson::Value& state = state_of(sample);
+  if (!state.IsObject()) {
     throw Failure{kExitIo, "this server is no tarnd: its /props have no `tarn`"};
   }
-  if (text_of(engine, "store") != "none") sample.store = daemon.json("GET", "/v1/tarn/store");
-  sample.counters = {.n_prompt = count_of(engine, "prompt_tokens"),
-                     .n_answer = count_of(engine, "answer_tokens"),
-                     .prompt_s = number_of(engine, "prompt_seconds"),
-                     .answer_s = number_of(engine, "answer_seconds"),
-                     .uptime_s = number_of(engine, "uptime_seconds")};
+  if (has_store(sample)) sample.store = daemon.json("GET", "/v1/tarn/store");
+  sample.counters = {.n_prompt = count_of(state, "prompt_tokens"),
+                     .n_answer = count_of(state, "answer_tokens"),
+                     .prompt_s = number_of(state, "prompt_seconds"),
+                     .answer_s = number_of(state, "answer_seconds"),
+                     .uptime_s = number_of(state, "uptime_seconds")};
   return sample;
 }
 
@@ -80,26 +86,27 @@ u64 stored_bytes(const Sample& sample, u64& n_stored) {
   return bytes;
 }
 
-f64 kv_used_ratio(const rapidjson::Value& engine) {
-  const u64 n_max = count_of(engine, "kv_groups_max");
-  return n_max == 0
-             ? 0
-             : 1 - static_cast<f64>(count_of(engine, "kv_groups_free")) / static_cast<f64>(n_max);
+f64 kv_used_ratio(const rapidjson::Value& state) {
+  const auto n_max = static_cast<f64>(count_of(state, "kv_groups_max"));
+  return n_max > 0 ? 1 - static_cast<f64>(count_of(state, "kv_groups_free")) / n_max : 0;
 }
 
+bool is_open(const rapidjson::Value& slot) { return text_of(slot, "state") != "free"; }
+
 void print_sessions(const Sample& sample) {
-  if (!sample.slots.IsArray() || sample.slots.Empty()) return;
+  if (!sample.slots.IsArray() || std::ranges::none_of(sample.slots.GetArray(), is_open)) return;
   std::printf("\n  session  state          tokens   computed\n");
   for (const rapidjson::Value& slot : sample.slots.GetArray()) {
-    const rapidjson::Value& own = member(slot, "tarn");
+    if (!is_open(slot)) continue;
     std::printf("  %7llu  %-10s %10llu %10llu%s\n", count(count_of(slot, "id")),
-                escaped(text_of(own, "state")).c_str(), count(count_of(own, "tokens")),
-                count(count_of(own, "computed")), is_true(own, "background") ? "  background" : "");
+                escaped(text_of(slot, "state")).c_str(), count(count_of(slot, "n_tokens")),
+                count(count_of(slot, "n_computed")),
+                is_true(slot, "background") ? "  background" : "");
   }
 }
 
-void print_errors(const rapidjson::Value& engine) {
-  const rapidjson::Value& errors = member(engine, "errors");
+void print_errors(const rapidjson::Value& state) {
+  const rapidjson::Value& errors = member(state, "errors");
   if (!errors.IsArray() || errors.Empty()) return;
   std::printf("\nlast warnings and errors\n");
   for (const rapidjson::Value& error : errors.GetArray()) {
@@ -109,30 +116,33 @@ void print_errors(const rapidjson::Value& engine) {
 }
 
 void print(const Sample& sample, const Speeds& speeds) {
-  const rapidjson::Value& engine = engine_of(sample);
-  u64 n_stored = 0;
-  const u64 bytes = stored_bytes(sample, n_stored);
+  const rapidjson::Value& props = sample.props;
+  const rapidjson::Value& state = state_of(sample);
   std::printf("%s on %s (%s), select %s%s, up %.0f s, plan %s\n",
-              escaped(text_of(sample.props, "model_alias")).c_str(),
-              escaped(text_of(engine, "device")).c_str(), escaped(text_of(engine, "isa")).c_str(),
-              escaped(text_of(engine, "select")).c_str(),
-              is_true(engine, "verified") ? "" : " (not verified)", sample.counters.uptime_s,
-              format_bytes(count_of(engine, "plan_bytes")).c_str());
+              escaped(text_of(props, "model_alias")).c_str(),
+              escaped(text_of(props, "device")).c_str(), escaped(text_of(props, "isa")).c_str(),
+              escaped(text_of(props, "select")).c_str(),
+              is_true(props, "verified") ? "" : " (not verified)", sample.counters.uptime_s,
+              format_bytes(count_of(state, "plan_bytes")).c_str());
   std::printf("sessions  %llu of %llu open, %llu running, %llu waiting\n",
-              count(count_of(engine, "sessions")), count(count_of(engine, "sessions_max")),
-              count(count_of(engine, "running")), count(count_of(engine, "waiting")));
+              count(count_of(state, "sessions")), count(count_of(props, "total_slots")),
+              count(count_of(state, "running")), count(count_of(state, "waiting")));
   std::printf("prompts   %llu tokens, %.1f tok/s\n", count(sample.counters.n_prompt),
               speeds.prompt_tokens_per_s);
   std::printf("answers   %llu tokens, %.1f tok/s; busy %.0f %%\n", count(sample.counters.n_answer),
               speeds.answer_tokens_per_s, 100 * speeds.busy_ratio);
-  std::printf("KV        %.0f %% of %llu tokens\n", 100 * kv_used_ratio(engine),
-              count(count_of(engine, "context_tokens")));
-  std::printf("store     %s", escaped(text_of(engine, "store")).c_str());
-  if (!sample.store.IsNull())
+  const rapidjson::Value& settings = member(props, "default_generation_settings");
+  std::printf("KV        %.0f %% of %llu tokens\n", 100 * kv_used_ratio(state),
+              count(count_of(settings, "n_ctx")));
+  std::printf("store     %s", escaped(text_of(props, "store")).c_str());
+  u64 n_stored = 0;
+  const u64 bytes = stored_bytes(sample, n_stored);
+  if (n_stored > 0) {
     std::printf(", %llu sessions, %s", count(n_stored), format_bytes(bytes).c_str());
+  }
   std::printf("\n");
   print_sessions(sample);
-  print_errors(engine);
+  print_errors(state);
 }
 
 // The server's own objects, and what is computed here.
@@ -142,11 +152,9 @@ void print_as_json(const Sample& sample, const Speeds& speeds) {
   u64 n_stored = 0;
   const u64 bytes = stored_bytes(sample, n_stored);
   writer.StartObject();
-  writer.Key("model");
-  writer.String(text_of(sample.props, "model_alias").c_str());
-  writer.Key("engine");
-  engine_of(sample).Accept(writer);
-  writer.Key("sessions");
+  writer.Key("props");
+  sample.props.Accept(writer);
+  writer.Key("slots");
   sample.slots.Accept(writer);
   writer.Key("prompt_tok_s");
   writer.Double(speeds.prompt_tokens_per_s);
@@ -155,7 +163,7 @@ void print_as_json(const Sample& sample, const Speeds& speeds) {
   writer.Key("busy");
   writer.Double(speeds.busy_ratio);
   writer.Key("kv_used");
-  writer.Double(kv_used_ratio(engine_of(sample)));
+  writer.Double(kv_used_ratio(state_of(sample)));
   writer.Key("stored_sessions");
   writer.Uint64(n_stored);
   writer.Key("stored_bytes");
