@@ -60,10 +60,15 @@ class Daemon:
         self.log_path = os.path.join(self.folder, "log")
         self.command = [program, "--listen", "unix://" + self.socket_path]
         self.port = None
+        self.key = "a-key-of-the-tests"
         if listen_tcp:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self.port = free.getsockname()[1]
-            self.command += ["--listen", f"tcp://127.0.0.1:{self.port}"]
+            keys = os.path.join(self.folder, "keys")
+            with open(os.open(keys, os.O_CREAT | os.O_WRONLY, 0o600), "w",
+                      encoding="ascii") as file:
+                file.write(f"# LABEL KEY\ntests {self.key}\nothers another-key-of-the-tests\n")
+            self.command += ["--listen", f"tcp://127.0.0.1:{self.port}", "--keys-file", keys]
         if store:
             self.store = os.path.join(self.folder, "store")
             os.mkdir(self.store, 0o700)

@@ -52,8 +52,8 @@ def refused(call, kind=openai.BadRequestError, status=400):
     except kind as error:
         require(error.status_code == status, f"status {error.status_code}")
         body = error.body
-        require(isinstance(body, dict) and body["code"] == status, f"no error object: {body!r}")
-        require(body["message"] and body["type"], f"incomplete error object: {body!r}")
+        require(isinstance(body, dict) and body["message"] and body["type"], f"{body!r}")
+        require(isinstance(body["code"], str) or body["code"] == status, f"{body!r}")
         return error
     raise AssertionError("it was not refused")
 
@@ -213,7 +213,7 @@ def check_errors():
                          ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
                          ({"logit_bias": {"9999999": 1}}, "logit_bias")]:
         error = refused(lambda fields=fields: chat(**fields))
-        require(name in error.body["message"], f"{fields}: {error.body['message']}")
+        require(name == error.body["param"], f"{fields}: {error.body}")
         require(error.body["type"] == "invalid_request_error")
     refused(lambda: client().chat.completions.create(model="any", messages=[]))
     refused(lambda: chat([{"role": "user"}]))
@@ -230,26 +230,23 @@ def check_refused():
                          ({"response_format": {"type": "json_object"}}, "response_format"),
                          ({"extra_body": {"grammar": "root ::= [a-z]"}}, "grammar")]:
         error = refused(lambda fields=fields: chat(**fields))
-        require(error.body["type"] == "not_supported_error", error.body["type"])
-        require(error.body["param"] == name and name in error.body["message"], f"{error.body}")
+        require(error.body["param"].startswith(name), f"{error.body}")
     require(chat(extra_body={"no_such_field": 1, "tools": [], "response_format": {"type": "text"}},
                  user="somebody").choices[0].message.content == chat().choices[0].message.content)
 
 
-def long_chat(**fields):
-    return chat(max_tokens=4000, extra_body={"ignore_eos": True}, **fields)
+LONG = {"max_tokens": 4000, "extra_body": {"ignore_eos": True}, "stop": ["\x01\x01"]}
 
 
 def check_gone():
     """a client that leaves, by a timeout or in the middle of a stream, frees its session"""
     try:
-        client(timeout=0.3).chat.completions.create(
-            model="any", messages=QUESTION, max_tokens=4000, extra_body={"ignore_eos": True})
-        raise AssertionError("4000 tokens in 0.3 s")
+        client(timeout=0.1).chat.completions.create(model="any", messages=QUESTION, **LONG)
+        raise AssertionError("4000 tokens in 0.1 s")
     except openai.APITimeoutError:
         pass
     daemon.wait_idle()
-    with long_chat(stream=True) as stream:
+    with chat(stream=True, **LONG) as stream:
         for _, _ in zip(range(5), stream):
             pass
         require(daemon.n_busy() == 1)
