@@ -5,6 +5,7 @@ UNITS is the folder with tarnd.service and tarnd.socket. The sandbox is judged b
 the socket comes from systemd-socket-activate, and messages go to a socket of this script.
 """
 import os
+import re
 import shutil
 import signal
 import socket
@@ -83,8 +84,49 @@ def check_sandbox():
     print(f"exposure: CPU {figure}, GPU {gpu}")
 
 
+def group(name):
+    """The system calls of one of systemd's groups, with those of groups in it."""
+    listed = subprocess.run(["systemd-analyze", "syscall-filter", "--no-pager", name],
+                            capture_output=True, text=True, check=True).stdout.split("\n")
+    names = {line.strip() for line in listed[1:] if line.startswith(" ") and "#" not in line}
+    return names.union(*(group(inner) for inner in names if inner.startswith("@")))
+
+
+def allowed_calls():
+    """What the unit's lines SystemCallFilter= leave."""
+    allowed = set()
+    with open(os.path.join(UNITS, "tarnd.service"), encoding="utf-8") as unit:
+        lines = [line.strip().split("=", 1)[1] for line in unit if line.startswith("SystemCallF")]
+    for line in lines:
+        words = line.lstrip("~").split()
+        calls = set().union(*(group(word) if word[0] == "@" else {word} for word in words))
+        allowed = allowed - calls if line[0] == "~" else allowed | calls
+    return allowed
+
+
+def check_calls():
+    """the system calls that tarnd makes are those that the unit allows"""
+    if shutil.which("strace") is None:
+        return print("no strace: not checked")
+    daemon = Daemon(PROGRAM, ARGUMENTS, store=True)
+    trace = os.path.join(daemon.folder, "trace")
+    daemon.command = ["strace", "-f", "-qq", "-o", trace, *daemon.command]
+    with daemon:
+        daemon.complete("Rosa works in bay kilo. " * 40)
+        daemon.complete("Ivo works", stream=False, n=3)
+        daemon.post("/v1/tarn/ingest", {"name": "book", "content": "Rosa works. " * 40})
+        with open(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children",
+                  encoding="ascii") as children:
+            os.kill(int(children.read().split()[0]), signal.SIGTERM)
+        require(daemon.process.wait(30) == 0)
+        with open(trace, encoding="utf-8", errors="replace") as file:
+            calls = set(re.findall(r"^\d+ +(\w+)\(", file.read(), re.MULTILINE))
+    require(len(calls) > 20, f"{calls}")
+    require(calls <= allowed_calls(), f"not allowed: {sorted(calls - allowed_calls())}")
+
+
 def check_notify():
-    """READY when it answers, watchdog, reload and stop are told"""
+    """READY when it answers, watchdog and stop are told"""
     with tempfile.TemporaryDirectory() as folder:
         notify = NotifySocket(folder)
         os.environ.update(NOTIFY_SOCKET=notify.path, WATCHDOG_USEC="400000")
@@ -95,14 +137,33 @@ def check_notify():
                 require(daemon.get("/health").status == 200)
                 for _ in range(5):
                     notify.wait_for("WATCHDOG=1", 0.4)
-                daemon.process.send_signal(signal.SIGHUP)
-                notify.wait_for("RELOADING=1", 5)
-                notify.wait_for("READY=1", 5)
                 daemon.process.send_signal(signal.SIGTERM)
                 notify.wait_for("STOPPING=1", 5)
                 require(daemon.process.wait(30) == 0)
         finally:
             del os.environ["NOTIFY_SOCKET"], os.environ["WATCHDOG_USEC"]
+
+
+def check_reload():
+    """SIGHUP reads the log's level and the limits again; a wrong file changes nothing"""
+    with Daemon(PROGRAM, ARGUMENTS, config="[daemon]\nbody_bytes_max = 2048\n") as daemon:
+        def reload(text, event):
+            with open(os.path.join(daemon.folder, "tarnd.toml"), "w", encoding="utf-8") as file:
+                file.write(text)
+            daemon.process.send_signal(signal.SIGHUP)
+            limit = time.monotonic() + 5
+            while f"event={event}" not in daemon.log():
+                require(time.monotonic() < limit, f"no event={event} in the log")
+                time.sleep(0.02)
+
+        def status():
+            return daemon.post("/tokenize", {"content": "x" * 4000}).status
+
+        require(status() == 413)
+        reload("[daemon]\nbody_bytes_max = 'x'\n", "reload_failed")
+        require(status() == 413)
+        reload("[daemon]\nbody_bytes_max = 8192\n", "reloaded")
+        require(status() == 200)
 
 
 def check_activation():
@@ -150,4 +211,5 @@ def check_exits():
 
 
 if __name__ == "__main__":
-    sys.exit(run_checks([check_sandbox, check_config, check_notify, check_activation, check_exits]))
+    sys.exit(run_checks([check_sandbox, check_calls, check_config, check_notify, check_reload,
+                         check_activation, check_exits]))
