@@ -27,6 +27,7 @@ namespace tarn {
 namespace {
 
 constexpr u32 kDotsPerLineMax = 16;
+constexpr std::string_view kDaemonSection = "daemon";  // tarnd's own (tools/tarnd/settings.h)
 
 Error at_position(Error error, const toml::source_position& position) {
   u32 i = 0;
@@ -103,6 +104,7 @@ std::optional<Error> find_too_many_dots(std::string_view text) {
 // leaves are no keys.
 std::optional<Error> find_unknown_key(const toml::table& root) {
   for (const auto& [section, node] : root) {
+    if (section.str() == kDaemonSection) continue;
     const toml::table* table = node.as_table();
     if (table == nullptr || (table->empty() && !is_section(section.str()))) {
       return at_position(unknown_key_error(section.str()), section.source().begin);

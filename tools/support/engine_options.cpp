@@ -243,7 +243,7 @@ u64 automatic_budget_bytes(u64 available_bytes, const DeviceFacts& device) {
 }
 
 Config EngineOptions::config() const {
-  Config config;
+  Config config = defaults;
   config.lock = LockChoice::attempt;
   // A file is checked as a whole, and its keys may need the folder.
   if (!config_paths.empty() && !store_dir.empty()) set_store(config, store_dir);

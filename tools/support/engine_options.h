@@ -16,6 +16,7 @@
 namespace tarn::tools {
 
 struct EngineOptions {
+  Config defaults;                        // for what neither files nor options set
   std::string model;                      // empty: the built-in one (built_in_unless_named)
   std::vector<std::string> config_paths;  // a later file overrides an earlier one
   std::string budget = "auto";            // bytes, or auto: available memory minus a headroom

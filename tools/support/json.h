@@ -1,5 +1,5 @@
-// A JSON writer for our programs' output: one object with keys in the order of the calls. Text that
-// is not valid UTF-8 must be written by bytes().
+// JSON writers for our programs' output, with keys in the order of the calls: Json with line
+// breaks, JsonLine without. Text that is not valid UTF-8 must be written by bytes().
 #pragma once
 
 #include <rapidjson/prettywriter.h>
@@ -45,39 +45,50 @@ class JsonWriter : public Writer {
 // The nearest number of seconds; multiplying by 1e-9 would round twice.
 inline f64 seconds_of(u64 ns) { return static_cast<f64>(ns) / 1e9; }
 
-class Json {
+template <class Writer>
+class JsonText {
  public:
-  Json() { writer_.SetIndent(' ', 2); }
-  Json& begin_object() { return writer_.StartObject(), *this; }
-  Json& end_object() { return writer_.EndObject(), *this; }
-  Json& begin_array() { return writer_.StartArray(), *this; }
-  Json& end_array() { return writer_.EndArray(), *this; }
-  Json& key(std::string_view name) {
+  JsonText& begin_object() { return writer_.StartObject(), *this; }
+  JsonText& end_object() { return writer_.EndObject(), *this; }
+  JsonText& begin_array() { return writer_.StartArray(), *this; }
+  JsonText& end_array() { return writer_.EndArray(), *this; }
+  JsonText& key(std::string_view name) {
     writer_.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
     return *this;
   }
-  Json& text(std::string_view value) {
+  JsonText& text(std::string_view value) {
     writer_.String(value.data(), static_cast<rapidjson::SizeType>(value.size()));
     return *this;
   }
-  Json& number(u64 value) { return writer_.Uint64(value), *this; }
-  Json& real(f64 value) { return writer_.Double(value), *this; }
-  Json& real(f32 value) { return writer_.Float(value), *this; }
-  Json& boolean(bool value) { return writer_.Bool(value), *this; }
-  Json& null() { return writer_.Null(), *this; }
+  JsonText& number(u64 value) { return writer_.Uint64(value), *this; }
+  JsonText& real(f64 value) { return writer_.Double(value), *this; }
+  JsonText& real(f32 value) { return writer_.Float(value), *this; }
+  JsonText& boolean(bool value) { return writer_.Bool(value), *this; }
+  JsonText& null() { return writer_.Null(), *this; }
   // Writes a list of byte values.
-  Json& bytes(std::string_view value) {
+  JsonText& bytes(std::string_view value) {
     begin_array();
     for (const char c : value) number(static_cast<u8>(c));
     return end_array();
   }
 
+  // Writes a value that is JSON already.
+  JsonText& raw(std::string_view json) {
+    return writer_.RawValue(json.data(), json.size(), rapidjson::kObjectType), *this;
+  }
+
   std::string_view str() const { return {buffer_.GetString(), buffer_.GetSize()}; }
 
- private:
+ protected:
   rapidjson::StringBuffer buffer_;
-  JsonWriter<rapidjson::PrettyWriter<rapidjson::StringBuffer>> writer_{buffer_};
+  JsonWriter<Writer> writer_{buffer_};
 };
+
+class Json : public JsonText<rapidjson::PrettyWriter<rapidjson::StringBuffer>> {
+ public:
+  Json() { writer_.SetIndent(' ', 2); }
+};
+using JsonLine = JsonText<rapidjson::Writer<rapidjson::StringBuffer>>;
 
 // Prints the object and a line break on standard output.
 void print_json(const Json& json);

@@ -3,14 +3,13 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "tools/builtin/built_in_model.h"
+#include "tools/client/daemon_client.h"
 #include "tools/support/engine_options.h"
-#include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/support/json.h"
@@ -18,6 +17,7 @@
 #include "tools/tarn/commands.h"
 #include "tools/tarn/context.h"
 #include "tools/tarn/generation.h"
+#include "tools/tarn/ingest_documents.h"
 #include "tools/tarn/kept_session.h"
 #include "tools/tarn/store_view.h"
 
@@ -28,43 +28,23 @@ namespace fs = std::filesystem;
 
 struct IngestCommand {
   EngineOptions engine;
+  DaemonClient daemon;
   std::vector<std::string> files;
   std::string as;
   bool parse_special = false, json = false;
 };
-
-struct Document {
-  std::string path{}, name{};
-  std::vector<u32> ids{};
-  u64 n_reused = 0, bytes_written = 0;
-  f64 seconds = 0;
-  std::optional<Failure> failure{};
-};
-
-unsigned long long count(u64 n) { return n; }
-
-void fail_with(Document& document, ExitCode code, const std::string& why) {
-  document.failure = Failure{code, why};
-  std::fprintf(stderr, "tarn: %s: %s\n", escaped(document.path).c_str(), why.c_str());
-}
 
 // The files' tokens. One that cannot be read does not stop the others.
 std::vector<Document> documents_of(const IngestCommand& command) {
   ModelFile model(command.engine.model);
   std::vector<Document> documents;
   for (const std::string& path : command.files) {
-    const std::string own_name = fs::path(path).filename().string();
-    Document& document = documents.emplace_back(
-        Document{.path = path, .name = command.as.empty() ? own_name : command.as});
-    const auto has_its_name = [&](const Document& other) { return other.name == document.name; };
-    if (std::count_if(documents.begin(), documents.end(), has_its_name) > 1) {
-      throw Failure{kExitUsage, "two files have the name " + escaped(document.name) +
-                                    ": ingest one of them by itself, with --as NAME"};
-    }
+    Document& document = add_document(documents, path, command.as);
     try {
       const std::string text = read_file(path);
       document.ids =
           model.encode(text, {.add_special = true, .parse_special = command.parse_special});
+      document.n_tokens = document.ids.size();
       if (text.empty()) fail_with(document, kExitRefused, "is empty: is it the right file?");
     } catch (const Failure& failure) {
       fail_with(document, failure.code, failure.text);
@@ -78,7 +58,7 @@ std::vector<Document> documents_of(const IngestCommand& command) {
 u64 kept_tokens_for(const Config& config, const std::vector<Document>& documents) {
   u64 n_tokens = 0;
   const auto add = [&](u64 n) { n_tokens += n + 2 * u64{config.page_tokens}; };
-  for (const Document& document : documents) add(document.failure ? 0 : document.ids.size());
+  for (const Document& document : documents) add(document.failure ? 0 : document.n_tokens);
   if (has_kept_sessions(config)) {
     SessionFolder folder(config.store.path.data());
     if (folder.open()) {
@@ -104,14 +84,14 @@ Config config_for(const IngestCommand& command, std::vector<Document>& documents
   if (config.context_tokens == 0) {
     u64 n_longest = 1;
     for (const Document& document : documents) {
-      n_longest = std::max<u64>(n_longest, document.ids.size());
+      n_longest = std::max<u64>(n_longest, document.n_tokens);
     }
     config.context_tokens = context_for(command.engine.model, n_longest, 0);
   }
   for (Document& document : documents) {
-    if (document.failure || document.ids.size() <= config.context_tokens) continue;
+    if (document.failure || document.n_tokens <= config.context_tokens) continue;
     fail_with(document, kExitRefused,
-              std::to_string(document.ids.size()) + " tokens are more than -c " +
+              std::to_string(document.n_tokens) + " tokens are more than -c " +
                   std::to_string(config.context_tokens) + ": raise -c");
   }
   if (config.store.kept_tokens == 0) config.store.kept_tokens = kept_tokens_for(config, documents);
@@ -145,11 +125,7 @@ void ingest_one(tarn_engine* engine, const IngestCommand& command, Document& doc
   document.seconds = seconds_of(clock.now_ns() - begin_ns);
   document.n_reused = done.n_reused;
   document.bytes_written = done.bytes_written;
-  if (command.json) return;
-  std::printf("%s: %zu tokens, %llu of them reused, %.2f s, %s written\n",
-              escaped(document.name).c_str(), document.ids.size(), count(done.n_reused),
-              document.seconds, format_bytes(done.bytes_written).c_str());
-  std::fflush(stdout);
+  if (!command.json) print(document);
 }
 
 // Documents that others have pushed out meanwhile.
@@ -162,7 +138,7 @@ void find_evicted(tarn_engine* engine, std::vector<Document>& documents) {
   for (Document& document : documents) {
     if (document.failure) continue;
     const auto is_whole = [&](const tarn_stored& row) {
-      return row.name == document.name && row.n_kept + 1 >= document.ids.size();
+      return row.name == document.name && row.n_kept + 1 >= document.n_tokens;
     };
     if (std::ranges::any_of(rows, is_whole)) continue;
     fail_with(document, kExitRefused,
@@ -171,62 +147,26 @@ void find_evicted(tarn_engine* engine, std::vector<Document>& documents) {
   }
 }
 
-void write_json(const std::vector<Document>& documents, const Document& sum, u64 file_bytes) {
-  Json json;
-  json.begin_object();
-  json.key("files").begin_array();
-  for (const Document& document : documents) {
-    json.begin_object();
-    json.key("name").text(escaped(document.name));
-    json.key("tokens").number(document.ids.size());
-    json.key("reused").number(document.n_reused);
-    json.key("seconds").real(document.seconds);
-    json.key("bytes_written").number(document.bytes_written);
-    if (document.failure) json.key("error").text(document.failure->text);
-    json.end_object();
+void ingest_by_daemon(const IngestCommand& command) {
+  if (!command.engine.store_dir.empty() || command.parse_special) {
+    throw Failure{kExitUsage,
+                  "with --socket the documents are read by tarnd, into its own store: "
+                  "leave out --store and --parse-special"};
   }
-  json.end_array();
-  json.key("seconds").real(sum.seconds);
-  json.key("bytes_written").number(sum.bytes_written);
-  json.key("store_bytes").number(file_bytes);
-  json.end_object();
-  print_json(json);
-}
-
-void report(const IngestCommand& command, const Config& config,
-            const std::vector<Document>& documents) {
-  Document sum;
-  u64 n_read = 0, n_tokens = 0;
-  std::optional<Failure> failure;
-  for (const Document& document : documents) {
-    if (document.failure && !failure) failure = document.failure;
-    if (document.failure) continue;
-    ++n_read;
-    n_tokens += document.ids.size();
-    sum.n_reused += document.n_reused;
-    sum.bytes_written += document.bytes_written;
-    sum.seconds += document.seconds;
+  std::vector<Document> documents;
+  for (const std::string& path : command.files) add_document(documents, path, command.as);
+  for (Document& document : documents) {
+    read_by_daemon(command.daemon, document);
+    if (!document.failure && !command.json) print(document);
   }
-  std::error_code absent;
-  const u64 size = fs::file_size(fs::path(config.store.path.data()) / kSessionsFile, absent);
-  const u64 file_bytes = absent ? 0 : size;
-  if (command.json) write_json(documents, sum, file_bytes);
-  if (!command.json && n_read > 0) {
-    std::printf("files: %llu, %llu tokens, %llu of them reused, %.2f s, %s written; %s takes %s\n",
-                count(n_read), count(n_tokens), count(sum.n_reused), sum.seconds,
-                format_bytes(sum.bytes_written).c_str(), kSessionsFile,
-                format_bytes(file_bytes).c_str());
-  }
-  if (!failure) return;
-  throw Failure{failure->code,
-                "files that are not in the store: " + std::to_string(documents.size() - n_read) +
-                    " of " + std::to_string(documents.size())};
+  report(documents, command.json, std::nullopt);
 }
 
 void ingest(IngestCommand& command) {
   if (!command.as.empty() && command.files.size() > 1) {
     throw Failure{kExitUsage, "--as names one document: give one FILE"};
   }
+  if (command.daemon.is_named()) return ingest_by_daemon(command);
   const auto built_in = built_in_unless_named(command.engine.model, BuiltIn::logbook);
   std::vector<Document> documents = documents_of(command);
   const Config config = config_for(command, documents);
@@ -242,7 +182,9 @@ void ingest(IngestCommand& command) {
     }
     if (!std::ranges::all_of(documents, failed)) find_evicted(engine.get(), documents);
   }
-  report(command, config, documents);
+  std::error_code absent;
+  const u64 size = fs::file_size(fs::path(config.store.path.data()) / kSessionsFile, absent);
+  report(documents, command.json, absent ? 0 : size);
 }
 
 }  // namespace
@@ -254,13 +196,15 @@ void add_ingest(const Command& app) {
       "\nExamples:\n"
       "  tarn ingest -m model.gguf --store ~/tarn manual.txt faq.txt\n"
       "  tarn run -m model.gguf --store ~/tarn -f manual-and-question.txt\n"
+      "  tarn ingest --socket unix:///run/tarn/tarn.sock manual.txt\n"
       "\nA prompt that begins with the text of a document takes its KV from the store. Each file "
       "becomes a saved session of the file's name (tarn store shows them). Text that two files "
       "begin with is computed once. After ^C, a crash or a power cut repeat the command: it goes "
       "on from the last checkpoint, and what is there already is skipped. It runs at low priority, "
-      "or at nice's. "
+      "or at nice's. With --socket a running tarnd reads them, as its requests allow. "
       "If one file fails, the others are read, and the exit code says so.\n");
   command->engine.add_to(sub);
+  command->daemon.add_to(sub);
   sub.add_option("FILE", command->files, "the documents, byte for byte")
       .required()
       .check(is_not_empty);

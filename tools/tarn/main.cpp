@@ -41,6 +41,8 @@ int run_command_line(int argc, char** argv) {
   app.require_subcommand(1, 1);
   tarn::tools::add_run(app);
   tarn::tools::add_chat(app);
+  tarn::tools::add_ask(app);
+  tarn::tools::add_top(app);
   tarn::tools::add_ingest(app);
   tarn::tools::add_plan(app);
   tarn::tools::add_inspect(app);

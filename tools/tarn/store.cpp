@@ -8,8 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "tools/client/daemon_client.h"
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/utc.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/store_view.h"
 
@@ -229,9 +231,36 @@ void pack(const StoreCommand& command) {
                command.file.c_str());
 }
 
+// ---- Of a running tarnd -----------------------------------------------------------------------
+
+void print_stored(const rapidjson::Value& row) {
+  const u64 saved_at_s = count_of(row, "saved_at");
+  std::printf("%-32s %10llu tokens, %llu with their KV, %s, saved %s\n",
+              escaped(text_of(row, "name")).c_str(), count(count_of(row, "tokens")),
+              count(count_of(row, "kept_tokens")), format_bytes(count_of(row, "bytes")).c_str(),
+              saved_at_s == 0 ? "before dates were kept" : utc_at(saved_at_s).c_str());
+}
+
+void list_by_daemon(const DaemonClient& daemon, bool json) {
+  const std::string reply = daemon.text("GET", "/v1/tarn/store");
+  if (json) {
+    std::fwrite(reply.data(), 1, reply.size(), stdout);
+    if (!reply.ends_with('\n')) std::fputc('\n', stdout);
+    return;
+  }
+  const rapidjson::Document list = parsed_reply(reply);
+  const rapidjson::Value& rows = member(list, "data");
+  if (!rows.IsArray() || rows.Empty()) {
+    std::printf("tarnd keeps no sessions of yours\n");
+    return;
+  }
+  for (const rapidjson::Value& row : rows.GetArray()) print_stored(row);
+}
+
 constexpr const char* kExamples =
     "\nExamples:\n"
     "  tarn store --store ~/tarn\n"
+    "  tarn store --socket unix:///run/tarn/tarn.sock\n"
     "  tarn store check --store ~/tarn\n"
     "  tarn store pack manual faq -o docs.pack --store ~/tarn\n"
     "  tarn store unpack docs.pack --store ~/other -m model.gguf\n"
@@ -250,8 +279,9 @@ void add_store(const Command& app) {
   sub.fallthrough();
   sub.require_subcommand(0, 1);
   sub.add_option("--store", command->engine.store_dir, "the folder of tarn run --store")
-      .required()
       .check(is_not_empty);
+  auto daemon = std::make_shared<DaemonClient>();
+  daemon->add_to(sub);
   sub.add_flag("--json", command->json, "of ls and check: one JSON object on standard output");
 
   sub.add_subcommand("ls", "list the sessions, and how the space is used (the default)");
@@ -272,7 +302,22 @@ void add_store(const Command& app) {
       "those that are there already are skipped");
   in.add_option("FILE", command->file, "the pack, or an exported session").required();
   add_import_options(in, *command);
-  sub.callback([command, rm, verify, out, in] {
+  sub.callback([command, daemon, rm, verify, out, in] {
+    if (daemon->is_named()) {
+      if (!command->engine.store_dir.empty() || verify.parsed() || out.parsed() || in.parsed()) {
+        throw Failure{kExitUsage,
+                      "--socket is for ls and rm, without --store: a running tarnd has its store "
+                      "to itself, so stop it for the others"};
+      }
+      if (!rm.parsed()) return list_by_daemon(*daemon, command->json);
+      daemon->text("DELETE", "/v1/tarn/store/" + url_escaped(command->name));
+      return;
+    }
+    if (command->engine.store_dir.empty()) {
+      throw Failure{kExitUsage,
+                    "which store? Give --store DIR, or --socket for that of a running "
+                    "tarnd"};
+    }
     check_folder(*command, /*must_be_there=*/!in.parsed());
     if (rm.parsed()) return remove_session(*command);
     if (verify.parsed()) return check(*command);

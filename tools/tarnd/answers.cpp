@@ -1,0 +1,385 @@
+#include "tools/tarnd/answers.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "runtime/api/tarn_chat.h"
+#include "runtime/api/tarn_store.h"
+
+namespace tarn::daemon {
+namespace {
+
+std::string sentence_of(const tarn_event& reply) { return {reply.text, reply.text_bytes}; }
+
+// The number behind "retry_ms" in the engine's sentence, in whole seconds; at least 1.
+u64 retry_seconds(std::string_view sentence) {
+  constexpr std::string_view kName = "retry_ms";
+  const size_t at = sentence.find(kName);
+  u64 ms = 0;
+  if (at != std::string_view::npos) {
+    const size_t digit = sentence.find_first_of("0123456789", at);
+    if (digit != std::string_view::npos) {
+      std::from_chars(sentence.data() + digit, sentence.data() + sentence.size(), ms);
+    }
+  }
+  constexpr u64 kMsPerSecond = 1000;
+  return std::max<u64>((ms + kMsPerSecond - 1) / kMsPerSecond, 1);
+}
+
+}  // namespace
+
+HttpError error_of(int32_t status, const std::string& sentence) {
+  switch (status) {
+    case TARN_WOULD_BLOCK:
+      return {.status = 429,
+              .type = "rate_limit_error",
+              .message = sentence,
+              .retry_after_s = retry_seconds(sentence)};
+    case TARN_INVALID_REQUEST:
+      if (sentence.find("longer than the context") != std::string::npos) {
+        return {.status = 400,
+                .type = "exceed_context_size_error",
+                .message = sentence,
+                .code = "context_length_exceeded"};
+      }
+      return invalid_request(sentence);
+    case TARN_UNSUPPORTED:
+      return {.status = 400, .type = "not_supported_error", .message = sentence};
+    case TARN_NOT_FOUND:
+      return {.status = 404, .type = "not_found_error", .message = sentence};
+    case TARN_NOT_FINITE:
+      return {.status = 500, .type = "server_error", .message = sentence};
+    default:  // the disk, the GPU, or the engine: not this request's fault
+      return {.status = 503, .type = "unavailable_error", .message = sentence, .retry_after_s = 5};
+  }
+}
+
+Answer::Answer(Answers& all, AnswerPlan plan, std::unique_ptr<AnswerSink> sink)
+    : all_(all), plan_(std::move(plan)), sink_(std::move(sink)) {
+  for (const std::string& stop : plan_.stops) stop_texts_.push_back(stop.c_str());
+  plan_.options.stops = stop_texts_.data();
+  plan_.options.n_stops = static_cast<u32>(stop_texts_.size());
+  plan_.options.logit_biases = plan_.biases.data();
+  plan_.options.n_logit_biases = static_cast<u32>(plan_.biases.size());
+  n_undone_ = plan_.n_prompts() * plan_.n_choices;
+  lanes_.resize(n_undone_);
+  forks_left_.assign(plan_.n_prompts(), plan_.n_choices - 1);
+}
+
+void Answer::call(EnginePort::Submit submit, u32 choice, Step step) {
+  ++n_pending_;
+  all_.port_.call(std::move(submit), [this, choice, step](const tarn_event& reply) {
+    --n_pending_;
+    (this->*step)(choice, reply);
+  });
+}
+
+tarn_session_options Answer::session_options() const {
+  tarn_session_options options = TARN_INIT(tarn_session_options);
+  if (!plan_.tenant.empty()) options.tenant = plan_.tenant.c_str();
+  options.priority = plan_.is_background ? TARN_BACKGROUND : TARN_INTERACTIVE;
+  return options;
+}
+
+void Answer::start() {
+  for (u32 prompt = 0; prompt < plan_.n_prompts(); ++prompt) {
+    const u32 choice = prompt * plan_.n_choices;
+    lanes_[choice].stage = Stage::opening;
+    if (plan_.session.empty()) {
+      create(choice);
+      continue;
+    }
+    lanes_[choice].is_new = false;
+    call(
+        [this, choice](tarn_engine* engine, void* request) {
+          const tarn_session_options options = session_options();
+          return tarn_submit_restore(engine, &options, plan_.session.c_str(),
+                                     &lanes_[choice].session, nullptr, request);
+        },
+        choice, &Answer::restored);
+  }
+}
+
+void Answer::create(u32 choice) {
+  call(
+      [this, choice](tarn_engine* engine, void* request) {
+        const tarn_session_options options = session_options();
+        return tarn_submit_create(engine, &options, &lanes_[choice].session, request);
+      },
+      choice, &Answer::created);
+}
+
+void Answer::restored(u32 choice, const tarn_event& reply) {
+  if (reply.status == TARN_NOT_FOUND && sink_ != nullptr) {
+    lanes_[choice].is_new = true;
+    return create(choice);
+  }
+  created(choice, reply);
+}
+
+void Answer::created(u32 choice, const tarn_event& reply) {
+  Lane& lane = lanes_[choice];
+  if (reply.status != TARN_OK) {
+    lane.stage = Stage::closed;
+    fail(error_of(reply.status, sentence_of(reply)));
+    return check_end();
+  }
+  opened(choice);
+  if (sink_ == nullptr) return;
+  if (plan_.session.empty() || !lane.is_new) return feed(choice);
+  call(
+      [this, choice](tarn_engine*, void* request) {
+        return tarn_submit_keep(lanes_[choice].session, plan_.session.c_str(), request);
+      },
+      choice, &Answer::kept);
+}
+
+void Answer::opened(u32 choice) {
+  lanes_[choice].stage = Stage::open;
+  all_.owners_[lanes_[choice].session] = {this, choice};
+  if (sink_ == nullptr) close(choice);
+}
+
+void Answer::kept(u32 choice, const tarn_event& reply) {
+  if (reply.status != TARN_OK) return fail(error_of(reply.status, sentence_of(reply)));
+  if (sink_ != nullptr) feed(choice);
+}
+
+void Answer::feed(u32 choice) {
+  const bool is_new = lanes_[choice].is_new;
+  call(
+      [this, choice, is_new](tarn_engine*, void* request) {
+        tarn_session* const session = lanes_[choice].session;
+        if (plan_.is_chat) {
+          tarn_chat_options options = TARN_INIT(tarn_chat_options);
+          options.no_generation_prompt = plan_.has_generation_prompt ? 0 : 1;
+          const std::string& arguments = plan_.arguments_json;
+          options.arguments_json = arguments.empty() ? nullptr : arguments.c_str();
+          return tarn_submit_feed_chat(session, plan_.messages_json.data(),
+                                       plan_.messages_json.size(), &options, request);
+        }
+        const Prompt& prompt = plan_.prompts[choice / plan_.n_choices];
+        if (prompt.has_ids) {
+          return tarn_submit_feed(session, prompt.ids.data(), prompt.ids.size(), request);
+        }
+        const u32 flags = TARN_PARSE_SPECIAL | (is_new ? u32{TARN_ADD_SPECIAL} : 0);
+        return tarn_submit_feed_text(session, prompt.text.data(), prompt.text.size(), flags,
+                                     request);
+      },
+      choice, &Answer::fed);
+}
+
+void Answer::fed(u32 choice, const tarn_event& reply) {
+  if (sink_ == nullptr) return check_end();
+  if (reply.status != TARN_OK) return fail(error_of(reply.status, sentence_of(reply)));
+  // Before it generates: these are the prompt's tokens alone.
+  tarn_session_info info = TARN_INIT(tarn_session_info);
+  if (tarn_session_info_get(lanes_[choice].session, &info) == TARN_OK) {
+    summary_.n_prompt_tokens += info.n_tokens;
+  }
+  if (plan_.n_choices == 1 && !plan_.reads_alone) return generate(choice);
+  call(
+      [this, choice](tarn_engine*, void* request) {
+        return tarn_submit_wait(lanes_[choice].session, -1, request);
+      },
+      choice, &Answer::computed);
+}
+
+void Answer::computed(u32 choice, const tarn_event& reply) {
+  if (sink_ == nullptr) return check_end();
+  if (reply.status != TARN_OK) return fail(error_of(reply.status, sentence_of(reply)));
+  if (plan_.reads_alone) return read(choice);
+  for (u32 i = 1; i < plan_.n_choices; ++i) {
+    lanes_[choice + i].stage = Stage::opening;
+    call(
+        [this, choice, i](tarn_engine*, void* request) {
+          return tarn_submit_fork(lanes_[choice].session, &lanes_[choice + i].session, request);
+        },
+        choice + i, &Answer::forked);
+  }
+}
+
+// Nothing was to be generated.
+void Answer::read(u32 choice) {
+  tarn_session_info info = TARN_INIT(tarn_session_info);
+  if (tarn_session_info_get(lanes_[choice].session, &info) == TARN_OK) {
+    summary_.n_from_memory += info.reused_from_memory;
+    summary_.n_from_disk += info.reused_from_disk;
+  }
+  begin();
+  const u32 n = plan_.n_choices;
+  for (u32 i = 0; i < n && sink_ != nullptr; ++i) lane_done(choice + i, TARN_FINISH_LENGTH);
+}
+
+void Answer::forked(u32 choice, const tarn_event& reply) {
+  if (reply.status != TARN_OK) {
+    lanes_[choice].stage = Stage::closed;
+    fail(error_of(reply.status, sentence_of(reply)));
+    return check_end();
+  }
+  opened(choice);
+  const u32 prompt = choice / plan_.n_choices;
+  if (sink_ == nullptr || --forks_left_[prompt] > 0) return;
+  for (u32 i = 0; i < plan_.n_choices; ++i) generate(prompt * plan_.n_choices + i);
+}
+
+void Answer::generate(u32 choice) {
+  call(
+      [this, choice](tarn_engine*, void* request) {
+        tarn_generate_options options = plan_.options;
+        options.seed += choice;
+        return tarn_submit_generate(lanes_[choice].session, &options, request);
+      },
+      choice, &Answer::generating);
+}
+
+void Answer::generating(u32 choice, const tarn_event& reply) {
+  if (sink_ == nullptr) return check_end();
+  if (reply.status != TARN_OK) return fail(error_of(reply.status, sentence_of(reply)));
+  lanes_[choice].stage = Stage::generating;
+  begin();
+}
+
+void Answer::begin() {
+  if (!std::exchange(has_begun_, true)) sink_->begun();
+}
+
+void Answer::on_event(u32 choice, const tarn_event& event) {
+  if (sink_ == nullptr) return;
+  if (event.type == TARN_EVENT_TOKEN) sink_->token(choice, event);
+  if (event.type == TARN_EVENT_TEXT) sink_->text(choice, {event.text, event.text_bytes});
+  if (event.type == TARN_EVENT_DONE) done(choice, event);
+}
+
+void Answer::done(u32 choice, const tarn_event& event) {
+  if (event.finish == TARN_FINISH_CANCELLED || event.finish == TARN_FINISH_ERROR) {
+    const int32_t status = event.status == TARN_OK ? int32_t{TARN_CANCELLED} : event.status;
+    lanes_[choice].stage = Stage::done;
+    return fail(
+        error_of(status, std::string("the answer ended early: ") + tarn_status_name(status)));
+  }
+  summary_.n_generated += event.n_tokens;
+  summary_.decode_ns = std::max(summary_.decode_ns, event.decode_ns);
+  summary_.n_select_steps += event.select_steps;
+  summary_.kv_read_ratio = std::min(summary_.kv_read_ratio, event.kv_read_ratio);
+  if (choice % plan_.n_choices == 0) {
+    summary_.prefill_ns = std::max(summary_.prefill_ns, event.prefill_ns);
+    summary_.n_from_memory += event.reused_from_memory;
+    summary_.n_from_disk += event.reused_from_disk;
+  }
+  lane_done(choice, event.finish);
+}
+
+void Answer::lane_done(u32 choice, int32_t finish) {
+  const bool is_open = lanes_[choice].session != nullptr;
+  lanes_[choice].stage = is_open ? Stage::done : Stage::closed;
+  --n_undone_;
+  sink_->done(choice, finish, summary_, n_undone_ == 0);
+  if (sink_ == nullptr) return;  // the client went away while it was told
+  if (is_open) close(choice);
+  if (n_undone_ > 0) return;
+  Answers::Totals& totals = all_.totals_;
+  totals.n_prompt_tokens += summary_.n_prompt_tokens;
+  totals.n_reused_tokens += summary_.n_from_memory + summary_.n_from_disk;
+  totals.n_generated += summary_.n_generated;
+  totals.prefill_ns += summary_.prefill_ns;
+  totals.decode_ns += summary_.decode_ns;
+  // A kept session's next request may come at once, and needs its name.
+  if (!plan_.session.empty()) return;
+  const std::unique_ptr<AnswerSink> sink = std::move(sink_);
+  sink->finished(summary_);
+}
+
+void Answer::abandon() {
+  if (sink_ == nullptr) return;
+  past_sink_ = std::move(sink_);  // it may be in a call of ours
+  close_all();
+  check_end();
+}
+
+void Answer::fail(const HttpError& error) {
+  if (sink_ == nullptr) return;
+  const std::unique_ptr<AnswerSink> sink = std::move(sink_);
+  close_all();
+  sink->failed(error);
+}
+
+void Answer::close_all() {
+  for (u32 choice = 0; choice < lanes_.size(); ++choice) close(choice);
+}
+
+void Answer::close(u32 choice) {
+  Lane& lane = lanes_[choice];
+  if (lane.stage == Stage::none) lane.stage = Stage::closed;
+  if (lane.stage == Stage::opening || lane.stage >= Stage::closing) return;
+  if (lane.stage != Stage::done) tarn_session_cancel(lane.session);
+  lane.stage = Stage::closing;
+  if (!plan_.session.empty()) {
+    call(
+        [this, choice](tarn_engine*, void* request) {
+          return tarn_submit_save(lanes_[choice].session, plan_.session.c_str(), request);
+        },
+        choice, &Answer::ignored);
+  }
+  call(
+      [this, choice](tarn_engine*, void* request) {
+        return tarn_submit_destroy(lanes_[choice].session, request);
+      },
+      choice, &Answer::closed);
+}
+
+void Answer::ignored(u32, const tarn_event&) {}
+
+void Answer::closed(u32 choice, const tarn_event&) {
+  Lane& lane = lanes_[choice];
+  all_.owners_.erase(lane.session);
+  lane.session = nullptr;
+  lane.stage = Stage::closed;
+  check_end();
+}
+
+void Answer::check_end() {
+  const bool is_open =
+      std::ranges::any_of(lanes_, [](const Lane& lane) { return lane.stage != Stage::closed; });
+  if (n_pending_ > 0 || is_open) return;
+  Answers& all = all_;
+  if (!plan_.session.empty()) all.kept_names_.erase({plan_.tenant, plan_.session});
+  if (sink_ != nullptr) {
+    const std::unique_ptr<AnswerSink> sink = std::move(sink_);
+    sink->finished(summary_);
+  }
+  all.answers_.erase(this);  // which is gone from here on
+  if (all.answers_.empty() && all.on_idle) all.on_idle();
+}
+
+Answer* Answers::start(AnswerPlan plan, std::unique_ptr<AnswerSink> sink) {
+  if (!plan.session.empty() && !kept_names_.insert({plan.tenant, plan.session}).second) {
+    sink->failed({.status = 409,
+                  .type = "invalid_request_error",
+                  .message = "another request uses this session: wait for its end",
+                  .param = "tarn.session"});
+    return nullptr;
+  }
+  auto owned = std::make_unique<Answer>(*this, std::move(plan), std::move(sink));
+  Answer* const answer = owned.get();
+  answers_.emplace(answer, std::move(owned));
+  answer->start();
+  return answer;
+}
+
+void Answers::on_event(const tarn_event& event) {
+  const auto found = owners_.find(event.session);
+  if (found != owners_.end()) found->second.answer->on_event(found->second.choice, event);
+}
+
+void Answers::fail_all(const HttpError& error) {
+  std::vector<Answer*> all;
+  for (const auto& [answer, owned] : answers_) all.push_back(answer);
+  for (Answer* const answer : all) {
+    if (answers_.contains(answer)) answer->fail(error);
+  }
+}
+
+}  // namespace tarn::daemon

@@ -1,0 +1,228 @@
+#include "tools/tarnd/completion_reply.h"
+
+#include <ctime>
+
+#include "tools/tarnd/utf8.h"
+
+namespace tarn::daemon {
+namespace {
+
+using tools::JsonLine;
+
+const char* finish_reason(int32_t finish) {
+  return finish == TARN_FINISH_LENGTH || finish == TARN_FINISH_DEADLINE ? "length" : "stop";
+}
+
+f64 ms_of(u64 ns) { return static_cast<f64>(ns) / 1e6; }
+
+f64 ratio(f64 a, f64 b) { return b > 0 ? a / b : 0; }
+
+void write_bytes(JsonLine& json, std::string_view bytes) { json.key("bytes").bytes(bytes); }
+
+}  // namespace
+
+CompletionReply::CompletionReply(std::shared_ptr<Exchange> exchange, ReplyForm form, u32 n_choices)
+    : exchange_(std::move(exchange)),
+      form_(std::move(form)),
+      choices_(n_choices),
+      id_((form_.is_chat ? "chatcmpl-" : "cmpl-") + exchange_->request.id),
+      created_s_(static_cast<u64>(std::time(nullptr))) {}
+
+void CompletionReply::begun() {
+  if (!form_.streams) return;
+  exchange_->begin_stream();
+  if (!form_.is_chat) return;
+  for (u32 i = 0; i < choices_.size(); ++i) {
+    JsonLine json;
+    begin_object(json);
+    json.key("choices").begin_array().begin_object().key("index").number(i);
+    json.key("delta").begin_object().key("role").text("assistant").key("content").text("");
+    json.end_object().key("logprobs").null().key("finish_reason").null();
+    json.end_object().end_array().end_object();
+    exchange_->send(json.str());
+  }
+}
+
+void CompletionReply::token(u32 choice, const tarn_event& event) {
+  if (!form_.has_logprobs || tarn_is_end(form_.engine, event.token) != 0) return;
+  choices_[choice].logprobs.push_back(
+      {event.token, event.logprob, {event.top, event.top + event.n_top}});
+}
+
+void CompletionReply::text(u32 choice, std::string_view text) {
+  if (form_.streams) return send_piece(choice, text, nullptr, nullptr);
+  choices_[choice].text += text;
+}
+
+void CompletionReply::done(u32 choice, int32_t finish, const AnswerSummary& summary, bool is_last) {
+  choices_[choice].finish = finish;
+  if (!form_.streams) return;
+  send_piece(choice, "", finish_reason(finish),
+             is_last && !form_.includes_usage ? &summary : nullptr);
+}
+
+void CompletionReply::finished(const AnswerSummary& summary) {
+  if (!form_.streams) return write_whole(summary);
+  if (form_.includes_usage) {
+    JsonLine json;
+    begin_object(json);
+    json.key("choices").begin_array().end_array();
+    write_end(json, summary);
+    json.end_object();
+    exchange_->send(json.str());
+  }
+  exchange_->send("[DONE]");
+  exchange_->end_stream();
+}
+
+void CompletionReply::failed(const HttpError& error) { exchange_->fail(error); }
+
+void CompletionReply::begin_object(JsonLine& json) const {
+  const char* const object = !form_.is_chat  ? "text_completion"
+                             : form_.streams ? "chat.completion.chunk"
+                                             : "chat.completion";
+  json.begin_object().key("id").text(id_).key("object").text(object);
+  json.key("created").number(created_s_).key("model").text(form_.model);
+  json.key("system_fingerprint").text("tarn-" TARN_VERSION);
+}
+
+void CompletionReply::send_piece(u32 choice, std::string_view text, const char* finish,
+                                 const AnswerSummary* summary) {
+  JsonLine json;
+  begin_object(json);
+  json.key("choices").begin_array();
+  write_choice(json, choice, text, finish);
+  json.end_array();
+  if (summary != nullptr) write_end(json, *summary);
+  json.end_object();
+  exchange_->send(json.str());
+}
+
+void CompletionReply::write_choice(JsonLine& json, u32 choice, std::string_view text,
+                                   const char* finish) {
+  json.begin_object().key("index").number(choice);
+  if (!form_.is_chat) {
+    json.key("text").text(text);
+  } else if (form_.streams) {
+    json.key("delta").begin_object();
+    if (!text.empty()) json.key("content").text(text);
+    json.end_object();
+  } else {
+    json.key("message").begin_object().key("role").text("assistant").key("content").text(text);
+    json.end_object();
+  }
+  write_logprobs(json, choices_[choice]);
+  choices_[choice].n_text_bytes += text.size();
+  json.key("finish_reason");
+  finish == nullptr ? json.null() : json.text(finish);
+  json.end_object();
+}
+
+void CompletionReply::write_whole(const AnswerSummary& summary) {
+  JsonLine json;
+  begin_object(json);
+  json.key("choices").begin_array();
+  for (u32 i = 0; i < choices_.size(); ++i) {
+    write_choice(json, i, choices_[i].text, finish_reason(choices_[i].finish));
+  }
+  json.end_array();
+  write_end(json, summary);
+  json.end_object();
+  exchange_->reply({.body = json.str()});
+}
+
+void CompletionReply::write_logprobs(JsonLine& json, Choice& choice) const {
+  json.key("logprobs");
+  if (!form_.has_logprobs || choice.logprobs.empty()) {
+    json.null();
+  } else if (form_.is_chat) {
+    write_chat_logprobs(json, choice);
+  } else {
+    write_text_logprobs(json, choice);
+  }
+  choice.logprobs.clear();
+}
+
+void CompletionReply::write_chat_logprobs(JsonLine& json, const Choice& choice) const {
+  const auto write = [&](u32 token, f32 logprob) {
+    const std::string bytes = piece(token);
+    json.begin_object().key("token").text(as_utf8(bytes)).key("logprob").real(logprob);
+    write_bytes(json, bytes);
+  };
+  json.begin_object().key("content").begin_array();
+  for (const Logprob& each : choice.logprobs) {
+    write(each.token, each.logprob);
+    json.key("top_logprobs").begin_array();
+    for (const tarn_logprob& other : each.top) {
+      write(other.token, other.logprob);
+      json.end_object();
+    }
+    json.end_array().end_object();
+  }
+  json.end_array().key("refusal").null().end_object();
+}
+
+// The older form: parallel lists.
+void CompletionReply::write_text_logprobs(JsonLine& json, const Choice& choice) const {
+  json.begin_object().key("tokens").begin_array();
+  for (const Logprob& each : choice.logprobs) json.text(as_utf8(piece(each.token)));
+  json.end_array().key("token_logprobs").begin_array();
+  for (const Logprob& each : choice.logprobs) json.real(each.logprob);
+  json.end_array().key("top_logprobs").begin_array();
+  for (const Logprob& each : choice.logprobs) {
+    json.begin_object();
+    for (const tarn_logprob& other : each.top) {
+      json.key(as_utf8(piece(other.token))).real(other.logprob);
+    }
+    json.end_object();
+  }
+  json.end_array().key("text_offset").begin_array();
+  u64 offset = choice.n_text_bytes;
+  for (const Logprob& each : choice.logprobs) {
+    json.number(offset);
+    offset += piece(each.token).size();
+  }
+  json.end_array().end_object();
+}
+
+void CompletionReply::write_end(JsonLine& json, const AnswerSummary& summary) const {
+  write_usage(json, summary);
+  const u64 n_cached = summary.n_from_memory + summary.n_from_disk;
+  const u64 n_read = summary.n_prompt_tokens - std::min(n_cached, summary.n_prompt_tokens);
+  const f64 prompt_ms = ms_of(summary.prefill_ns), answer_ms = ms_of(summary.decode_ns);
+  const auto n_prompt = static_cast<f64>(n_read), n_answer = static_cast<f64>(summary.n_generated);
+  json.key("timings").begin_object().key("cache_n").number(n_cached);
+  json.key("prompt_n").number(n_read).key("prompt_ms").real(prompt_ms);
+  json.key("prompt_per_token_ms").real(ratio(prompt_ms, n_prompt));
+  json.key("prompt_per_second").real(ratio(n_prompt * 1e3, prompt_ms));
+  json.key("predicted_n").number(summary.n_generated).key("predicted_ms").real(answer_ms);
+  json.key("predicted_per_token_ms").real(ratio(answer_ms, n_answer));
+  json.key("predicted_per_second").real(ratio(n_answer * 1e3, answer_ms)).end_object();
+  json.key("tarn").begin_object();
+  json.key("session");
+  form_.session.empty() ? json.null() : json.text(form_.session);
+  json.key("select").text(form_.select).key("tenant").text(form_.tenant);
+  json.key("reused").begin_object().key("tokens").number(n_cached);
+  json.key("from_memory").number(summary.n_from_memory);
+  json.key("from_disk").number(summary.n_from_disk).end_object();
+  json.key("approximate").boolean(summary.n_select_steps > 0 && summary.kv_read_ratio < 1);
+  json.end_object();
+}
+
+void CompletionReply::write_usage(JsonLine& json, const AnswerSummary& summary) const {
+  const u64 n_cached = summary.n_from_memory + summary.n_from_disk;
+  json.key("usage").begin_object().key("prompt_tokens").number(summary.n_prompt_tokens);
+  json.key("completion_tokens").number(summary.n_generated);
+  json.key("total_tokens").number(summary.n_prompt_tokens + summary.n_generated);
+  json.key("prompt_tokens_details").begin_object().key("cached_tokens").number(n_cached);
+  json.end_object().end_object();
+}
+
+std::string CompletionReply::piece(u32 token) const {
+  char bytes[512];
+  u64 n = 0;
+  if (tarn_piece(form_.engine, token, bytes, sizeof bytes, &n) != TARN_OK) return "";
+  return {bytes, n};
+}
+
+}  // namespace tarn::daemon

@@ -1,0 +1,180 @@
+#include "tools/tarnd/engine_port.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tools/support/exit_code.h"
+#include "tools/tarnd/log.h"
+
+namespace tarn::daemon {
+namespace {
+
+// Events that are taken before the loop looks after its other descriptors.
+constexpr u32 kEventsAtOnce = 256;
+
+void log_engine(void*, int32_t level, const char* text) {
+  const auto shown = static_cast<LogLevel>(std::clamp(level, 0, 3));
+  log_event(Event::engine, shown, {{"text", text}});
+}
+
+void on_fatal(void*, const char* condition, const char* file, uint32_t line) {
+  log_event(Event::engine_ended,
+            {{"assertion", condition}, {"at", std::string(file) + ":" + std::to_string(line)}});
+}
+
+tarn_event reply_of(int32_t status, const std::string& sentence) {
+  tarn_event event = TARN_INIT(tarn_event);
+  event.type = TARN_EVENT_REPLY;
+  event.status = status;
+  event.text_bytes = static_cast<u32>(sentence.copy(event.text, sizeof event.text - 1));
+  return event;
+}
+
+}  // namespace
+
+EnginePort::EnginePort(event_base* base) : base_(base) {
+  opened_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (opened_fd_ < 0) throw tools::Failure{tools::kExitIo, "the system gives no eventfd"};
+  opened_ = event_new(base, opened_fd_, EV_READ, on_opened, this);
+  failed_event_ = event_new(base, -1, 0, on_failed, this);
+  if (opened_ == nullptr || failed_event_ == nullptr || event_add(opened_, nullptr) != 0) {
+    throw tools::Failure{tools::kExitIo, "libevent gives no event"};
+  }
+}
+
+EnginePort::~EnginePort() {
+  stops_loading_ = true;
+  if (opener_.joinable()) opener_.join();
+  if (ready_ != nullptr) event_free(ready_);  // before the descriptor is closed
+  event_free(opened_);
+  event_free(failed_event_);
+  ::close(opened_fd_);
+  tarn_close(engine_);
+  for (Call* const call : submitted_) delete call;
+}
+
+int32_t EnginePort::on_progress(void* self, uint64_t done, uint64_t total) {
+  EnginePort& port = *static_cast<EnginePort*>(self);
+  port.load_done_bytes_ = done;
+  port.load_total_bytes_ = total;
+  return port.stops_loading_ ? 1 : 0;
+}
+
+void EnginePort::open(EngineSource source) {
+  source_ = std::move(source);
+  opener_ = std::thread([this] {
+    tarn_options options = TARN_INIT(tarn_options);
+    options.model_path = source_.model_path.c_str();
+    options.config_toml = source_.config_toml.c_str();
+    if (!source_.chat_template.empty()) options.chat_template = source_.chat_template.c_str();
+    options.log = log_engine;
+    options.log_level = 0;
+    options.fatal = on_fatal;
+    options.progress = on_progress;
+    options.progress_context = this;
+    status_ = tarn_open(&options, &engine_);
+    if (status_ != TARN_OK) sentence_ = tarn_error_text();
+    const u64 one = 1;
+    [[maybe_unused]] const ssize_t n = ::write(opened_fd_, &one, sizeof one);
+  });
+}
+
+void EnginePort::on_opened(evutil_socket_t, short, void* self) {
+  EnginePort& port = *static_cast<EnginePort*>(self);
+  port.opener_.join();
+  const int fd = port.status_ == TARN_OK ? tarn_engine_fd(port.engine_) : -1;
+  if (port.status_ == TARN_OK && fd < 0) {
+    port.status_ = TARN_INTERNAL;
+    port.sentence_ = tarn_error_text();
+  }
+  if (fd >= 0) {
+    port.ready_ = event_new(port.base_, fd, EV_READ | EV_PERSIST, on_ready, self);
+    if (port.ready_ == nullptr || event_add(port.ready_, nullptr) != 0) {
+      port.status_ = TARN_INTERNAL;
+      port.sentence_ = "no memory for the engine's event (daemon.memory_bytes)";
+    }
+  }
+  port.state_ = port.status_ == TARN_OK ? State::ready : State::failed;
+  if (port.on_state) port.on_state();
+}
+
+void EnginePort::on_ready(evutil_socket_t, short, void* self) {
+  static_cast<EnginePort*>(self)->take_events();
+}
+
+void EnginePort::take_events() {
+  for (u32 i = 0; i < kEventsAtOnce; ++i) {
+    tarn_event event = TARN_INIT(tarn_event);
+    const int32_t status = tarn_engine_take(engine_, &event);
+    if (status == TARN_WOULD_BLOCK) return;
+    if (status != TARN_OK) return end(status);
+    if (event.type != TARN_EVENT_REPLY) {
+      if (on_event) on_event(event);
+      continue;
+    }
+    const std::unique_ptr<Call> call(static_cast<Call*>(event.request));
+    submitted_.erase(call.get());
+    call->done(event);
+    while (!waiting_.empty() && submitted_.size() < 256) {
+      std::unique_ptr<Call> next = std::move(waiting_.front());
+      waiting_.pop_front();
+      const size_t n_before = waiting_.size();
+      submit(std::move(next));
+      if (waiting_.size() > n_before) break;
+    }
+  }
+}
+
+void EnginePort::call(Submit submit_call, Done done) {
+  auto call = std::make_unique<Call>(Call{std::move(submit_call), std::move(done)});
+  if (state_ == State::loading) {  // what the opener says is its own until then
+    return fail_later(std::move(call), TARN_WOULD_BLOCK, "the model is being loaded");
+  }
+  if (state_ != State::ready) return fail_later(std::move(call), status_, sentence_);
+  if (!waiting_.empty()) return waiting_.push_back(std::move(call));
+  submit(std::move(call));
+}
+
+void EnginePort::submit(std::unique_ptr<Call> call) {
+  const int32_t status = call->submit(engine_, call.get());
+  if (status == TARN_OK) {
+    submitted_.insert(call.release());
+  } else if (status == TARN_WOULD_BLOCK) {
+    waiting_.push_front(std::move(call));
+  } else {
+    fail_later(std::move(call), status, tarn_error_text());
+  }
+}
+
+void EnginePort::fail_later(std::unique_ptr<Call> call, int32_t status,
+                            const std::string& sentence) {
+  failed_.push_back({std::move(call), status, sentence});
+  event_active(failed_event_, 0, 0);
+}
+
+void EnginePort::on_failed(evutil_socket_t, short, void* self) {
+  EnginePort& port = *static_cast<EnginePort*>(self);
+  while (!port.failed_.empty()) {
+    const Failed failed = std::move(port.failed_.front());
+    port.failed_.pop_front();
+    failed.call->done(reply_of(failed.status, failed.sentence));
+  }
+}
+
+void EnginePort::end(int32_t status) {
+  event_del(ready_);
+  state_ = State::ended;
+  status_ = status;
+  sentence_ = tarn_error_text();
+  log_event(Event::engine_ended, {{"status", tarn_status_name(status)}, {"text", sentence_}});
+  for (Call* const call : submitted_) fail_later(std::unique_ptr<Call>(call), status, sentence_);
+  submitted_.clear();
+  for (auto& call : waiting_) fail_later(std::move(call), status, sentence_);
+  waiting_.clear();
+  if (on_state) on_state();
+}
+
+}  // namespace tarn::daemon

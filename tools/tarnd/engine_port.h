@@ -1,0 +1,94 @@
+// The engine, as the event loop sees it: it is opened on a thread of its own, its descriptor is an
+// event of the loop, and calls are submitted and answered by functions.
+//
+// libtarn takes 256 unanswered calls. Further ones wait here, in order; how many there can be is
+// bounded by the requests. Functions run on the loop's thread, never within call().
+#pragma once
+
+#include <event2/event.h>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_set>
+
+#include "platform/base/types.h"
+#include "runtime/api/tarn.h"
+
+namespace tarn::daemon {
+
+// What tarn_open takes, kept for the engine's life.
+struct EngineSource {
+  std::string model_path, config_toml, chat_template;
+};
+
+class EnginePort {
+ public:
+  enum class State : u8 { loading, ready, failed, ended };
+  using Submit = std::function<int32_t(tarn_engine* engine, void* request)>;
+  using Done = std::function<void(const tarn_event& reply)>;
+
+  explicit EnginePort(event_base* base);
+  EnginePort(const EnginePort&) = delete;
+  EnginePort& operator=(const EnginePort&) = delete;
+  ~EnginePort();
+
+  // Begins to open. on_state is called when it is ready, or failed, and if it ends later.
+  void open(EngineSource source);
+  std::function<void()> on_state;
+  std::function<void(const tarn_event& event)> on_event;  // TOKEN, TEXT and DONE
+
+  State state() const { return state_; }
+  // Of a failure: its status and its sentence.
+  int32_t status() const { return status_; }
+  const std::string& sentence() const { return sentence_; }
+  tarn_engine* get() const { return engine_; }
+  u64 load_progress_bytes() const { return load_done_bytes_; }
+  u64 load_total_bytes() const { return load_total_bytes_; }
+
+  // Submits a call, now or when there is room. `done` gets its reply, or what the submission
+  // returned in the form of one, or the engine's end.
+  void call(Submit submit, Done done);
+
+ private:
+  struct Call {
+    Submit submit;
+    Done done;
+  };
+  static void on_opened(evutil_socket_t, short, void* self);
+  static void on_ready(evutil_socket_t, short, void* self);
+  static void on_failed(evutil_socket_t, short, void* self);
+  static int32_t on_progress(void* self, uint64_t done, uint64_t total);
+
+  void take_events();
+  void submit(std::unique_ptr<Call> call);
+  void fail_later(std::unique_ptr<Call> call, int32_t status, const std::string& sentence);
+  void end(int32_t status);
+
+  event_base* base_;
+  State state_ = State::loading;
+  EngineSource source_;
+  std::thread opener_;
+  int opened_fd_ = -1;  // an eventfd of ours
+  event* opened_ = nullptr;
+  event* ready_ = nullptr;
+  event* failed_event_ = nullptr;
+  tarn_engine* engine_ = nullptr;
+  int32_t status_ = TARN_OK;
+  std::string sentence_;
+  std::atomic<bool> stops_loading_{false};
+  std::atomic<u64> load_done_bytes_{0}, load_total_bytes_{0};
+  std::unordered_set<Call*> submitted_;
+  std::deque<std::unique_ptr<Call>> waiting_;
+  struct Failed {
+    std::unique_ptr<Call> call;
+    int32_t status;
+    std::string sentence;
+  };
+  std::deque<Failed> failed_;
+};
+
+}  // namespace tarn::daemon

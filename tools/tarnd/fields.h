@@ -1,0 +1,101 @@
+// The table of request fields: what a body may say at which endpoint, within which bounds. A body
+// becomes a Body only by it (body_reader.h); the documentation and the tests read it, too.
+//
+//   served    taken, within its bounds
+//   ignored   known to clients, without a meaning here
+//   refused   known, and would change the answer, which is not done yet: 400 with its name, unless
+//             the value is null, false, empty, or one of `harmless`
+//
+// A name that no row has is ignored, too.
+#pragma once
+
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "platform/base/types.h"
+#include "runtime/api/tarn.h"
+
+namespace tarn::daemon {
+
+enum Endpoint : u8 {
+  kChat = 1,
+  kCompletions = 2,
+  kTokenize = 4,
+  kDetokenize = 8,
+  kApplyTemplate = 16,
+  kIngest = 32,
+};
+
+enum class FieldType : u8 {
+  boolean,
+  integer,
+  number,
+  text,      // bounds: bytes
+  texts,     // one text or a list; bounds: how many, each 1..128 bytes
+  prompt,    // a text, a list of texts, ids, or a list of lists of ids; bounds: how many prompts
+  ids,       // a list; bounds: how many
+  biases,    // {"ID": bias} or [[ID, bias]]; bounds: how many
+  messages,  // a list of {role, content, ...}; bounds: how many
+  object,    // its fields have rows of their own, NAME.FIELD
+  json,      // any object, handed on
+  any,       // not looked at
+};
+enum class FieldKind : u8 { served, ignored, refused };
+
+struct Prompt {
+  std::string text = {};
+  std::vector<u32> ids = {};
+  bool has_ids = false;  // instead of the text
+};
+
+// The defaults are the fields' defaults.
+struct Body {
+  std::string model;
+  bool stream = false, include_usage = false;
+  i64 max_tokens = -1;  // -1: until the model ends or the context is full
+  f64 temperature = 0.8, top_p = 0.95, min_p = 0.05;
+  i64 top_k = 40;
+  f64 repeat_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  i64 repeat_last_n = 64, seed = -1, n = 1;
+  bool logprobs = false, ignore_eos = false;
+  i64 top_logprobs = 0;
+  i64 n_logprobs = -1;  // of /v1/completions; -1: none
+  bool has_stops = false;
+  std::vector<std::string> stops;
+  std::vector<tarn_logit_bias> biases;
+  std::string messages_json, template_arguments_json;
+  bool add_generation_prompt = true;
+  std::vector<Prompt> prompts;
+  std::string session, select;
+  bool background = false;
+  std::string content, name;
+  bool add_special = false, parse_special = true, with_pieces = false;
+  std::vector<u32> tokens;
+};
+
+struct Field {
+  const char* name;
+  u8 endpoints;
+  FieldType type;
+  FieldKind kind = FieldKind::served;
+  f64 least = 0, most = 0;  // the bounds of the type
+  bool is_required = false;
+  const char* harmless = "";  // of a refused field: values that change nothing, between '|'
+  bool Body::*flag = nullptr;
+  i64 Body::*integer = nullptr;
+  f64 Body::*number = nullptr;
+  std::string Body::*text = nullptr;
+};
+
+std::span<const Field> fields();
+// nullptr if the endpoint has no such field.
+const Field* find_field(Endpoint endpoint, std::string_view name);
+const char* field_type_name(FieldType type);
+
+inline constexpr u64 kStopsMax = 16, kStopBytesMax = 128, kChoicesMax = 8, kBiasesMax = 256;
+inline constexpr f64 kIntegerMax = 9007199254740991.0;  // 2^53 - 1, as JSON's readers agree on
+
+}  // namespace tarn::daemon

@@ -1,0 +1,185 @@
+#include "tools/tarnd/http_head.h"
+
+#include <algorithm>
+
+namespace tarn::daemon {
+namespace {
+
+using Refused = std::optional<HeadError>;
+
+constexpr std::string_view kLineEnd = "\r\n";
+
+bool is_token_char(char c) {
+  constexpr std::string_view kOthers = "!#$%&'*+-.^_`|~";
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+         kOthers.find(c) != std::string_view::npos;
+}
+bool is_token(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, is_token_char);
+}
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
+bool is_value_char(char c) { return c == '\t' || (static_cast<u8>(c) >= ' ' && c != '\x7f'); }
+
+std::string_view without_blanks(std::string_view text) {
+  const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+// Takes the text before the next separator.
+std::string_view next_part(std::string_view& rest, std::string_view separator) {
+  const size_t end = std::min(rest.find(separator), rest.size());
+  const std::string_view part = rest.substr(0, end);
+  rest.remove_prefix(std::min(rest.size(), end + separator.size()));
+  return part;
+}
+
+Refused read_target(std::string_view target, Head& head) {
+  if (target.starts_with("http://")) {  // absolute form, which a server must take
+    target.remove_prefix(7);
+    const size_t slash = target.find('/');
+    if (slash == 0 || slash == std::string_view::npos) return HeadError{400, "bad request target"};
+    target.remove_prefix(slash);
+  }
+  const bool is_visible =
+      std::ranges::all_of(target, [](char c) { return c > ' ' && c < '\x7f' && c != '#'; });
+  if (!target.starts_with('/') || !is_visible) return HeadError{400, "bad request target"};
+  head.path = next_part(target, "?");
+  head.query = target;
+  return std::nullopt;
+}
+
+Refused read_request_line(std::string_view line, Head& head) {
+  head.method = next_part(line, " ");
+  const std::string_view target = next_part(line, " ");
+  if (!is_token(head.method)) return HeadError{400, "bad request line"};
+  if (line != "HTTP/1.1" && line != "HTTP/1.0") {
+    const bool is_other = line.size() == 8 && line.starts_with("HTTP/") && line[6] == '.';
+    return HeadError{is_other ? 505 : 400, "only HTTP/1.1 and HTTP/1.0 are spoken here"};
+  }
+  head.minor_version = static_cast<u32>(line.back() - '0');
+  head.keeps_alive = head.minor_version == 1;
+  return read_target(target, head);
+}
+
+Refused read_content_length(std::string_view value, Head& head) {
+  constexpr size_t kDigitsMax = 18;
+  if (head.content_bytes) return HeadError{400, "Content-Length is there twice"};
+  const bool is_number =
+      !value.empty() && std::ranges::all_of(value, [](char c) { return c >= '0' && c <= '9'; });
+  if (!is_number) return HeadError{400, "bad Content-Length"};
+  if (value.size() > kDigitsMax) return HeadError{413, "the body is too long"};
+  u64 bytes = 0;
+  for (const char c : value) bytes = bytes * 10 + static_cast<u64>(c - '0');
+  head.content_bytes = bytes;
+  return std::nullopt;
+}
+
+Refused read_transfer_encoding(std::string_view value, Head& head) {
+  if (head.is_chunked || head.minor_version == 0) return HeadError{400, "bad Transfer-Encoding"};
+  if (!equals_ignoring_case(value, "chunked")) {
+    return HeadError{501, "the only transfer coding known here is chunked"};
+  }
+  head.is_chunked = true;
+  return std::nullopt;
+}
+
+void read_connection(std::string_view value, Head& head) {
+  while (!value.empty()) {
+    const std::string_view option = without_blanks(next_part(value, ","));
+    if (equals_ignoring_case(option, "close")) head.keeps_alive = false;
+    if (equals_ignoring_case(option, "keep-alive") && head.minor_version == 0) {
+      head.keeps_alive = true;
+    }
+  }
+}
+
+Refused note_field(const HeadField& field, Head& head) {
+  if (equals_ignoring_case(field.name, "content-length")) {
+    return read_content_length(field.value, head);
+  }
+  if (equals_ignoring_case(field.name, "transfer-encoding")) {
+    return read_transfer_encoding(field.value, head);
+  }
+  if (equals_ignoring_case(field.name, "connection")) read_connection(field.value, head);
+  if (equals_ignoring_case(field.name, "expect")) {
+    if (!equals_ignoring_case(field.value, "100-continue")) {
+      return HeadError{417, "the only expectation met here is 100-continue"};
+    }
+    head.expects_continue = head.minor_version == 1;
+  }
+  return std::nullopt;
+}
+
+Refused read_field(std::string_view line, Head& head) {
+  if (head.n_fields == kHeadFieldsMax) return HeadError{431, "too many header fields"};
+  const size_t colon = line.find(':');
+  if (colon == std::string_view::npos || !is_token(line.substr(0, colon))) {
+    return HeadError{400, "bad header field"};
+  }
+  const HeadField field{line.substr(0, colon), without_blanks(line.substr(colon + 1))};
+  if (!std::ranges::all_of(field.value, is_value_char)) return HeadError{400, "bad header field"};
+  head.fields[head.n_fields++] = field;
+  return note_field(field, head);
+}
+
+Refused check_host(const Head& head) {
+  const auto n =
+      std::count_if(head.fields.begin(), head.fields.begin() + head.n_fields,
+                    [](const HeadField& f) { return equals_ignoring_case(f.name, "host"); });
+  if (n > 1 || (n == 0 && head.minor_version == 1)) {
+    return HeadError{400, "a request has one Host field"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool equals_ignoring_case(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
+}
+
+std::string_view Head::field(std::string_view name) const {
+  for (u32 i = 0; i < n_fields; ++i) {
+    if (equals_ignoring_case(fields[i].name, name)) return fields[i].value;
+  }
+  return "";
+}
+
+HeadEnd find_head_end(std::string_view bytes) {
+  // RFC 9112, 2.2: one empty line before a request is ignored.
+  const u64 begin = bytes.starts_with(kLineEnd) ? kLineEnd.size() : 0;
+  const std::string_view head = bytes.substr(0, kHeadBytesMax);
+  for (u64 i = begin; i < head.size(); ++i) {
+    const char c = head[i];
+    if (c == '\n' && (i == 0 || head[i - 1] != '\r'))
+      return {0, HeadError{400, "a line without CR"}};
+    if (c == '\n' && i >= begin + 3 && head[i - 2] == '\n') return {i + 1, {}};
+    if (c == '\n' && i == begin + 1) return {0, HeadError{400, "an empty line before the request"}};
+    if (i > 0 && head[i - 1] == '\r' && c != '\n' && i > begin) {
+      return {0, HeadError{400, "a CR within a line"}};
+    }
+    if (c != '\r' && c != '\n' && !is_value_char(c)) {
+      return {0, HeadError{400, "a control character in the head"}};
+    }
+  }
+  if (bytes.size() >= kHeadBytesMax) return {0, HeadError{431, "the head is too long"}};
+  return {};
+}
+
+Refused read_head(std::string_view bytes, Head& head) {
+  if (bytes.starts_with(kLineEnd)) bytes.remove_prefix(kLineEnd.size());
+  if (Refused refused = read_request_line(next_part(bytes, kLineEnd), head)) return refused;
+  while (!bytes.empty()) {
+    const std::string_view line = next_part(bytes, kLineEnd);
+    if (line.empty()) break;
+    if (Refused refused = read_field(line, head)) return refused;
+  }
+  if (head.is_chunked && head.content_bytes) {
+    return HeadError{400, "Content-Length beside Transfer-Encoding"};
+  }
+  return check_host(head);
+}
+
+}  // namespace tarn::daemon

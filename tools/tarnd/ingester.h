@@ -1,0 +1,57 @@
+// Reads documents ahead of questions, one at a time, by tarn_ingest on a thread of its own: that call
+// waits, and has the rules for names and for what is there already. The loop gets its end.
+#pragma once
+
+#include <event2/event.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "platform/base/types.h"
+#include "runtime/api/tarn_store.h"
+
+namespace tarn::daemon {
+
+struct IngestJob {
+  std::string tenant, name;
+  std::string text;      // or
+  std::vector<u32> ids;  // the ids themselves
+};
+
+struct IngestEnd {
+  int32_t status = TARN_OK;
+  std::string sentence;  // of a failure
+  u64 n_tokens = 0, n_reused = 0, bytes_written = 0, took_ns = 0;
+};
+
+class Ingester {
+ public:
+  explicit Ingester(event_base* base);
+  Ingester(const Ingester&) = delete;
+  Ingester& operator=(const Ingester&) = delete;
+  ~Ingester();
+
+  bool is_busy() const { return thread_.joinable(); }
+  // Only if it is not busy. `done` is called on the loop's thread.
+  void start(tarn_engine* engine, IngestJob job, std::function<void(const IngestEnd&)> done);
+  // What was read stays. `done` is called all the same.
+  void cancel() { is_cancelled_ = true; }
+  void join();  // before the engine is closed
+
+ private:
+  static void on_end(evutil_socket_t, short, void* self);
+  void run(tarn_engine* engine);
+
+  int ended_fd_;
+  event* ended_;
+  std::thread thread_;
+  std::atomic<bool> is_cancelled_{false};
+  IngestJob job_;
+  IngestEnd end_;
+  std::function<void(const IngestEnd&)> done_;
+};
+
+}  // namespace tarn::daemon

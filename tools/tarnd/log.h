@@ -1,0 +1,60 @@
+// The daemon's log: one line of key=value pairs per event on standard error, from a table of events.
+// No text of a user is in any: no prompt, no answer, no path beside the known ones.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "platform/base/types.h"
+
+namespace tarn::daemon {
+
+enum class LogLevel : u8 { debug, info, warning, error };
+inline constexpr const char* kLogLevelNames[] = {"debug", "info", "warning", "error"};
+
+enum class Event : u8 {
+  starting,
+  listening,
+  ready,
+  load_failed,
+  request,
+  client_gone,
+  peer_refused,
+  connections_full,
+  engine,
+  engine_ended,
+  reloaded,
+  reload_failed,
+  stopping,
+  stopped,
+};
+inline constexpr u32 kEvents = 14;
+const char* event_name(Event event);
+
+struct LogPair {
+  std::string_view key;
+  std::string value;
+};
+
+// From any thread.
+void set_log_level(LogLevel level);
+bool logs(LogLevel level);
+void log_event(Event event, std::initializer_list<LogPair> pairs);
+// With another level than the event's own.
+void log_event(Event event, LogLevel level, std::initializer_list<LogPair> pairs);
+
+// The last warnings and errors, newest first.
+struct LogRecord {
+  u64 at_s = 0;  // since 1970
+  std::string text;
+};
+inline constexpr u32 kLogRecordsMax = 8;
+std::vector<LogRecord> last_errors();
+
+// A value as it stands in a line: in quotes, with escapes, if it has blanks, quotes or other bytes
+// than printable ASCII.
+std::string log_value(std::string_view value);
+
+}  // namespace tarn::daemon

@@ -1,0 +1,151 @@
+// tools/tarnd/main.cpp: the daemon's command line. Exit codes: tools/support/exit_code.h.
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <filesystem>
+#include <memory>
+
+#include "tools/builtin/built_in_model.h"
+#include "tools/support/engine_options.h"
+#include "tools/support/exit_code.h"
+#include "tools/support/input.h"
+#include "tools/tarnd/daemon.h"
+#include "tools/tarnd/network_memory.h"
+
+namespace tarn::daemon {
+namespace {
+
+constexpr const char* kExamples =
+    "\nExamples:\n"
+    "  tarnd --listen unix:///tmp/tarn.sock                the built-in model\n"
+    "  tarnd -m model.gguf -c 16384 --store /var/lib/tarn --listen unix:///run/tarn/tarn.sock\n"
+    "  tarnd --config /etc/tarn.toml --check-config        what it would do, and its memory\n"
+    "  curl --unix-socket /tmp/tarn.sock http://localhost/v1/models\n"
+    "\nSIGTERM ends running answers within daemon.drain_s, SIGHUP reads limits, keys and the log's "
+    "level again. Exit codes: 0 ok, 64 usage, 70 internal error, 74 I/O failed, 75 GPU lost (start "
+    "again), 78 model, configuration or budget refused.\n";
+
+constexpr u32 kSessions = 16;  // where neither file nor option has a number
+
+struct Options {
+  tools::EngineOptions engine;
+  std::vector<std::string> listen;
+  std::string keys_file;
+  bool checks = false;
+};
+
+Settings settings_of(const Options& options) {
+  Settings settings;
+  for (const std::string& path : options.engine.config_paths) {
+    read_settings(tools::read_file(path, kConfigTextBytesMax), path, settings);
+  }
+  if (!options.listen.empty()) settings.listen = options.listen;
+  if (!options.keys_file.empty()) settings.keys_file = options.keys_file;
+  check_settings(settings);
+  return settings;
+}
+
+// The network's memory is a part of the budget.
+Config engine_config(const Options& options, const Settings& settings) {
+  Config config = options.engine.config();
+  if (!options.engine.store_dir.empty()) config.store.sessions = true;
+  if (config.budget_bytes <= settings.memory_bytes) {
+    throw tools::Failure{tools::kExitRefused,
+                         "daemon.memory_bytes is all of the budget: raise --budget"};
+  }
+  config.budget_bytes -= settings.memory_bytes;
+  return config;
+}
+
+std::string name_of(const Options& options, const Settings& settings) {
+  if (!settings.model_name.empty()) return settings.model_name;
+  if (options.engine.model.empty()) return "built-in";
+  return std::filesystem::path(options.engine.model).stem().string();
+}
+
+// Prints the effective configuration and the plan. Throws Failure if it does not fit.
+void check_config(const DaemonSource& source) {
+  tarn_options options = TARN_INIT(tarn_options);
+  options.model_path = source.engine.model_path.c_str();
+  options.config_toml = source.engine.config_toml.c_str();
+  tarn_plan plan = TARN_INIT(tarn_plan);
+  tools::check_api(tarn_plan_memory(&options, &plan));
+  const std::string why = plan.fits != 0 ? "" : tarn_error_text();
+  std::printf("%s\n%s\n%s", settings_toml(source.settings).c_str(),
+              source.engine.config_toml.c_str(), tools::format_plan(plan).c_str());
+  std::printf(
+      "%-14s %-6s %-8s %12llu  daemon.memory_bytes, beside the engine's budget; %u "
+      "connections and a body of %llu bytes need %llu\n",
+      "network", "host", "io", static_cast<unsigned long long>(source.settings.memory_bytes),
+      source.settings.connections_max,
+      static_cast<unsigned long long>(source.settings.body_bytes_max),
+      static_cast<unsigned long long>(network_bytes_least(source.settings)));
+  if (!why.empty()) throw tools::Failure{tools::kExitRefused, why};
+}
+
+int run(Options options) {
+  DaemonSource source;
+  source.settings = settings_of(options);
+  options.engine.defaults.sessions_max = kSessions;
+  const Config config = engine_config(options, source.settings);
+  source.model.name = name_of(options, source.settings);
+  source.model.is_built_in = options.engine.model.empty();
+  source.model.created_s = static_cast<u64>(std::time(nullptr));
+  const auto built_in = tools::built_in_unless_named(options.engine.model);
+  source.engine = {.model_path = options.engine.model,
+                   .config_toml = tools::to_toml(config),
+                   .chat_template = source.settings.chat_template};
+  if (source.model.is_built_in && source.settings.chat_template.empty()) {
+    source.engine.chat_template = "plain";
+  }
+  source.read_again = [options] { return settings_of(options); };
+  if (options.checks) {
+    check_config(source);
+    return tools::kExitOk;
+  }
+  NetworkMemory::install(source.settings.memory_bytes);
+  return Daemon(std::move(source)).run();
+}
+
+int run_command_line(int argc, char** argv) {
+  tools::CommandLine app("Serves a model to OpenAI clients, from one fixed memory budget.",
+                         "tarnd");
+  Options options;
+  int code = tools::kExitOk;
+  app.footer(kExamples);
+  app.set_version_flag("tarnd " TARN_VERSION);
+  options.engine.add_to(app);
+  app.add_option("--parallel", options.engine.sessions_max,
+                 "open sessions at a time (engine.sessions_max; default 16)")
+      .between(1u, 1024u);
+  app.add_option("--listen", options.listen,
+                 "unix:///path or tcp://address:port; may be repeated (daemon.listen)")
+      .one_value_each();
+  app.add_option("--keys-file", options.keys_file, "keys for TCP (daemon.keys_file)");
+  app.add_flag("--check-config", options.checks,
+               "print the effective configuration and the memory plan, and end: 0, or 78 if it "
+               "is refused");
+  app.callback([&] { code = run(options); });
+  if (const auto parsed = app.parse(argc, argv)) return *parsed;
+  return code;
+}
+
+int code_of(int argc, char** argv) {
+  try {
+    return run_command_line(argc, argv);
+  } catch (const tools::Failure& failure) {
+    std::fprintf(stderr, "tarnd: %s\n", failure.text.c_str());
+    return failure.code;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tarnd: %s\n", error.what());
+    return tools::kExitRefused;
+  }
+}
+
+}  // namespace
+}  // namespace tarn::daemon
+
+int main(int argc, char** argv) {
+  tarn::set_thread_fatal_sink(&tarn::tools::fatal_sink());
+  return tarn::tools::code_after_output("tarnd", tarn::daemon::code_of(argc, argv));
+}

@@ -1,0 +1,39 @@
+// Reads a conversation's messages and writes them as the engine's templates take them: a list of
+// text parts becomes one text, joined by line breaks; "developer" becomes "system"; what other
+// members there are is handed on (name, tool_calls, ...).
+#pragma once
+
+#include "tools/tarnd/json_copy.h"
+#include "tools/tarnd/value_readers.h"
+
+namespace tarn::daemon {
+
+class MessagesReader : public ValueReader {
+ public:
+  explicit MessagesReader(std::string& json) : json_(json) {}
+  bool take(const JsonToken& token, u32 depth) override;
+
+ private:
+  enum class Member : u8 { role, content, other };
+
+  bool take_list(const JsonToken& token);
+  bool take_message(const JsonToken& token);
+  bool take_key(const JsonToken& token);
+  bool take_role(const JsonToken& token);
+  bool take_content(const JsonToken& token, u32 depth);
+  bool take_part(const JsonToken& token, u32 depth);
+  std::string where() const;  // "messages[2]"
+
+  std::string& json_;
+  JsonCopy copy_;
+  KeySet keys_, part_keys_;
+  u64 n_messages_ = 0;
+  Member member_ = Member::other;
+  bool has_role_ = false, has_content_ = false;
+  std::string content_;  // of the parts so far
+  u64 n_parts_ = 0;
+  std::string part_key_, part_type_;
+  bool part_has_text_ = false;
+};
+
+}  // namespace tarn::daemon

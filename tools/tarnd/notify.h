@@ -1,0 +1,25 @@
+// The protocol of sd_notify(3), by hand: one datagram to NOTIFY_SOCKET per message.
+#pragma once
+
+#include <string>
+
+#include "platform/base/types.h"
+
+namespace tarn::daemon {
+
+class Notify {
+ public:
+  // Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and removes them from the environment.
+  Notify();
+  // "READY=1", "STOPPING=1", "STATUS=..."; several in one, with line breaks. Does nothing if nobody
+  // listens.
+  void send(const std::string& message) const;
+  // Between two "WATCHDOG=1"; 0: nobody asks for them.
+  u64 watchdog_us() const { return watchdog_us_; }
+
+ private:
+  std::string path_;
+  u64 watchdog_us_ = 0;
+};
+
+}  // namespace tarn::daemon

@@ -1,0 +1,168 @@
+#include "tools/tarnd/service.h"
+
+#include "tools/tarnd/log.h"
+#include "tools/tarnd/routes.h"
+
+namespace tarn::daemon {
+namespace {
+
+HttpError unavailable(const std::string& message, u64 retry_after_s) {
+  return {.status = 503,
+          .type = "unavailable_error",
+          .message = message,
+          .retry_after_s = retry_after_s};
+}
+
+HttpError not_allowed(int status, const std::string& message) {
+  const bool is_key = status == 401;
+  return {.status = status,
+          .type = is_key ? "authentication_error" : "permission_error",
+          .message = message,
+          .code = is_key ? "invalid_api_key" : ""};
+}
+
+// "%41" becomes 'A'. Returns false for an escape that is none, or of a zero byte.
+bool unescape(std::string_view path, std::string& out) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+  };
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (path[i] != '%') {
+      out += path[i];
+      continue;
+    }
+    const int high = i + 2 < path.size() ? digit(path[i + 1]) : -1;
+    const int low = i + 2 < path.size() ? digit(path[i + 2]) : -1;
+    if (high < 0 || low < 0 || high + low == 0) return false;
+    out += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return true;
+}
+
+}  // namespace
+
+Service::Service(event_base* base, EnginePort& engine_port, const Settings& settings, Model served)
+    : port(engine_port),
+      answers(engine_port),
+      ingester(base),
+      model(std::move(served)),
+      settings_(settings),
+      rules_(settings) {
+  port.on_event = [this](const tarn_event& event) { answers.on_event(event); };
+}
+
+std::optional<HttpError> Service::on_head(const Head& head, Request& request) {
+  if (!unescape(head.path, request.path)) return invalid_request("a bad escape in the path");
+  bool is_known = false;
+  const Route* const route = find_route(head.method, request.path, &is_known);
+  const bool is_public = route != nullptr && route->is_public;
+  if (request.peer.is_tcp || request.path == "/") {
+    if (auto error = check_tcp(head, request, is_public)) return error;
+  }
+  if (!request.peer.is_tcp) request.peer.tenant = "uid:" + std::to_string(request.peer.uid);
+  if (settings_.shared) request.peer.tenant.clear();
+  if (route == nullptr) {
+    return HttpError{
+        .status = is_known ? 405 : 404,
+        .type = is_known ? "invalid_request_error" : "not_found_error",
+        .message = is_known ? "this path has another method" : "there is no such path"};
+  }
+  if (route->needs_engine) return why_not();
+  return std::nullopt;
+}
+
+std::optional<HttpError> Service::check_tcp(const Head& head, Request& request,
+                                            bool is_public) const {
+  if (!rules_.is_our_host(head.field("host"))) {
+    return not_allowed(403, "the Host field names no host of ours (daemon.hosts)");
+  }
+  if (!rules_.is_our_origin(head.field("origin"))) {
+    return not_allowed(403, "web pages of this origin may not ask (daemon.origins)");
+  }
+  if (!request.peer.is_tcp) return std::nullopt;
+  const auto label = rules_.label_of(head.field("authorization"), head.field("x-api-key"));
+  if (label) request.peer.tenant = "key:" + *label;
+  if (!label && !is_public) return not_allowed(401, "the key is missing or wrong");
+  return std::nullopt;
+}
+
+void Service::on_request(const std::shared_ptr<Exchange>& exchange) {
+  bool is_known = false;
+  const Route* const route =
+      find_route(exchange->request.method, exchange->request.path, &is_known);
+  route->answer(*this, exchange);
+}
+
+void Service::on_replied(const Exchange& exchange) {
+  const Request& request = exchange.request;
+  bool is_known = false;
+  const Route* const route = find_route(request.method, request.path, &is_known);
+  const std::string path = route != nullptr ? route->path : "other";
+  if (exchange.status() == 0) {
+    ++counts_.n_gone;
+    log_event(Event::client_gone, {{"id", request.id}, {"path", path}});
+    return;
+  }
+  ++counts_.replies[exchange.status()];
+  log_event(Event::request, {{"id", request.id},
+                             {"path", path},
+                             {"tenant", request.peer.tenant},
+                             {"status", std::to_string(exchange.status())}});
+}
+
+std::optional<HttpError> Service::why_not() const {
+  switch (port.state()) {
+    case EnginePort::State::loading:
+      return unavailable("Loading model", 1);
+    case EnginePort::State::ready:
+      if (drains_) return unavailable("the daemon is stopping", 5);
+      return std::nullopt;
+    default:
+      return unavailable(port.sentence(), 5);
+  }
+}
+
+void Service::on_engine_state() {
+  if (port.state() == EnginePort::State::ready) {
+    tarn_engine_status_get(port.get(), &model.status);  // nothing runs yet, so it does not wait
+    tarn_plan plan = TARN_INIT(tarn_plan);
+    if (tarn_engine_plan(port.get(), &plan) == TARN_OK) model.plan_bytes = plan.total_bytes;
+  } else {
+    answers.fail_all(unavailable(port.sentence(), 5));
+  }
+}
+
+void Service::reload(const Settings& settings) {
+  Settings merged = settings_;
+  take_reloadable(settings, merged);
+  check_settings(merged);
+  rules_ = PeerRules(merged);
+  settings_ = std::move(merged);
+}
+
+void Service::end_answers() {
+  ingester.cancel();
+  answers.fail_all(unavailable("the daemon is stopping", 5));
+}
+
+void Service::with_status(const std::shared_ptr<Exchange>& exchange, std::function<void()> then) {
+  const auto status = std::make_shared<tarn_engine_status>();
+  *status = TARN_INIT(tarn_engine_status);
+  port.call(
+      [status](tarn_engine* engine, void* request) {
+        return tarn_submit_engine_status_get(engine, status.get(), request);
+      },
+      [this, status, exchange, then = std::move(then)](const tarn_event& reply) {
+        if (reply.status != TARN_OK) {
+          return exchange->fail(error_of(reply.status, {reply.text, reply.text_bytes}));
+        }
+        model.status = *status;
+        then();
+      });
+}
+
+}  // namespace tarn::daemon

@@ -1,0 +1,323 @@
+#include "tools/tarnd/value_readers.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "tools/tarnd/json_copy.h"
+#include "tools/tarnd/messages_reader.h"
+
+namespace tarn::daemon {
+namespace {
+
+using Kind = JsonToken::Kind;
+
+constexpr size_t kKeysMax = 256;
+constexpr i64 kTokenIdMax = 0xffff'ffff;
+
+std::string number_text(f64 value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+// Takes anything, and keeps nothing.
+class Skip : public ValueReader {
+ public:
+  bool take(const JsonToken&, u32) override { return true; }
+};
+
+// Refuses every value but null, false, empty ones, and the row's harmless ones.
+class Refuse : public ValueReader {
+ public:
+  explicit Refuse(const Field& field) : field_(field) {}
+  bool take(const JsonToken& token, u32) override {
+    const bool is_fine = token.kind == Kind::null || token.begins() || token.ends() ||
+                         (token.kind == Kind::boolean && !token.flag) ||
+                         (token.kind == Kind::text && is_harmless(token.text)) ||
+                         (token.kind == Kind::number && is_harmless(number_text(token.number)));
+    return is_fine || fail("is not served by this version: leave it out");
+  }
+
+ private:
+  bool is_harmless(std::string_view value) const {
+    std::string_view rest = field_.harmless;
+    while (!rest.empty()) {
+      const size_t end = std::min(rest.find('|'), rest.size());
+      if (rest.substr(0, end) == value) return true;
+      rest.remove_prefix(std::min(rest.size(), end + 1));
+    }
+    return value.empty();
+  }
+  const Field& field_;
+};
+
+class Scalar : public ValueReader {
+ public:
+  Scalar(const Field& field, Body& body) : field_(field), body_(body) {}
+  bool take(const JsonToken& token, u32) override {
+    if (token.kind == Kind::null && !field_.is_required) return true;
+    switch (field_.type) {
+      case FieldType::boolean:
+        if (token.kind != Kind::boolean) return fail_type();
+        body_.*field_.flag = token.flag;
+        return true;
+      case FieldType::integer:
+        return take_integer(token);
+      case FieldType::number:
+        if (token.kind != Kind::number) return fail_type();
+        if (!is_within(token.number)) return fail_bounds("");
+        body_.*field_.number = token.number;
+        return true;
+      default:
+        if (token.kind != Kind::text) return fail_type();
+        if (!is_within(static_cast<f64>(token.text.size()))) return fail_bounds(" bytes");
+        body_.*field_.text = token.text;
+        return true;
+    }
+  }
+
+ private:
+  bool take_integer(const JsonToken& token) {
+    if (token.kind != Kind::number || token.number != std::floor(token.number)) return fail_type();
+    if (!is_within(token.number)) return fail_bounds("");
+    body_.*field_.integer = static_cast<i64>(token.number);
+    return true;
+  }
+  bool is_within(f64 value) const { return value >= field_.least && value <= field_.most; }
+  bool fail_type() { return fail(std::string("must be ") + field_type_name(field_.type)); }
+  bool fail_bounds(const char* unit) {
+    return fail("must be " + number_text(field_.least) + " to " + number_text(field_.most) + unit);
+  }
+
+  const Field& field_;
+  Body& body_;
+};
+
+// A list of integers at any depth; what follows from the depth is the caller's.
+bool read_id(const JsonToken& token, std::vector<u32>& ids) {
+  const bool is_id = token.kind == Kind::number && token.is_integer && token.integer >= 0 &&
+                     token.integer <= kTokenIdMax;
+  if (is_id) ids.push_back(static_cast<u32>(token.integer));
+  return is_id;
+}
+
+class Ids : public ValueReader {
+ public:
+  Ids(const Field& field, Body& body) : field_(field), body_(body) {}
+  bool take(const JsonToken& token, u32 depth) override {
+    if (depth == 0 && token.kind == Kind::null && !field_.is_required) return true;
+    if (depth == 0 && token.kind == Kind::begin_array) return true;
+    if (depth == 0 && token.kind == Kind::end_array) {
+      return static_cast<f64>(body_.tokens.size()) >= field_.least || fail("must not be empty");
+    }
+    if (depth == 1 && read_id(token, body_.tokens)) return true;
+    return fail("must be a list of token ids");
+  }
+
+ private:
+  const Field& field_;
+  Body& body_;
+};
+
+class Texts : public ValueReader {
+ public:
+  explicit Texts(Body& body) : body_(body) { body_.stops.clear(); }
+  bool take(const JsonToken& token, u32 depth) override {
+    if (depth == 0 && token.kind == Kind::null) return true;
+    body_.has_stops = true;
+    if (depth == 0 && (token.kind == Kind::begin_array || token.kind == Kind::end_array)) {
+      return true;
+    }
+    if (token.kind != Kind::text) return fail("must be a text or a list of texts");
+    if (body_.stops.size() == kStopsMax) return fail("must be at most 16 texts");
+    if (token.text.empty() || token.text.size() > kStopBytesMax) {
+      return fail("must be texts of 1 to 128 bytes");
+    }
+    body_.stops.emplace_back(token.text);
+    return true;
+  }
+
+ private:
+  Body& body_;
+};
+
+class Prompts : public ValueReader {
+ public:
+  explicit Prompts(Body& body) : body_(body) { body_.prompts.clear(); }
+  bool take(const JsonToken& token, u32 depth) override {
+    if (token.kind == Kind::text && depth <= 1 && !has_ids_) {
+      return add({.text = std::string(token.text)});
+    }
+    if (token.kind == Kind::begin_array && depth == 0) return true;
+    if (token.kind == Kind::end_array && depth == 0) {
+      return !body_.prompts.empty() || fail("must not be empty");
+    }
+    if (token.kind == Kind::begin_array && depth == 1) return add_ids();
+    if (token.kind == Kind::end_array && depth == 1) {
+      return !body_.prompts.back().ids.empty() || fail("must not have an empty prompt");
+    }
+    if (token.kind == Kind::number && depth == 1 && body_.prompts.empty() && !add_ids()) {
+      return false;
+    }
+    const bool is_id = (depth == 1 || depth == 2) && !body_.prompts.empty() &&
+                       body_.prompts.back().has_ids && is_flat_ == (depth == 1) &&
+                       read_id(token, body_.prompts.back().ids);
+    if (depth == 1 && is_id) is_flat_ = true;
+    return is_id || fail("must be a text, a list of texts, or token ids");
+  }
+
+ private:
+  bool add(Prompt prompt) {
+    if (body_.prompts.size() == kChoicesMax) return fail("must be at most 8 prompts");
+    body_.prompts.push_back(std::move(prompt));
+    return true;
+  }
+  bool add_ids() {
+    if (has_ids_ && is_flat_) return fail("must be a text, a list of texts, or token ids");
+    is_flat_ = !has_ids_ && body_.prompts.empty() ? is_flat_ : false;
+    has_ids_ = true;
+    return add({.has_ids = true});
+  }
+
+  Body& body_;
+  bool has_ids_ = false, is_flat_ = false;
+};
+
+class Biases : public ValueReader {
+ public:
+  explicit Biases(Body& body) : body_(body) { body_.biases.clear(); }
+  bool take(const JsonToken& token, u32 depth) override {
+    if (depth == 0)
+      return token.kind != Kind::text && token.kind != Kind::number ? begin_or_end(token)
+                                                                    : fail_type();
+    if (token.kind == Kind::key) return depth == 1 && add_text(token.text);
+    if (is_object_) return depth == 1 ? set_bias(token) : fail_type();
+    if (depth == 1 && token.kind == Kind::begin_array) return n_in_pair_ = 0, true;
+    if (depth == 1 && token.kind == Kind::end_array) return n_in_pair_ == 2 || fail_type();
+    if (depth != 2 || n_in_pair_ > 1) return fail_type();
+    return n_in_pair_++ == 0 ? add_id(token) : set_bias(token);
+  }
+
+ private:
+  static constexpr f64 kBiasMax = 100;
+
+  bool fail_type() { return fail("must be an object of token ids and biases"); }
+  bool begin_or_end(const JsonToken& token) {
+    is_object_ = is_object_ || token.kind == Kind::begin_object;
+    return token.kind != Kind::boolean || fail_type();
+  }
+  bool add(u32 id) {
+    if (body_.biases.size() == kBiasesMax) return fail("must have at most 256 entries");
+    body_.biases.push_back({.token = id, .bias = 0});
+    return true;
+  }
+  bool add_text(std::string_view text) {
+    u32 id = 0;
+    const char* const end = text.data() + text.size();
+    const auto read = std::from_chars(text.data(), end, id);
+    return read.ec == std::errc{} && read.ptr == end ? add(id) : fail_type();
+  }
+  bool add_id(const JsonToken& token) {
+    std::vector<u32> ids;
+    return read_id(token, ids) ? add(ids[0]) : fail_type();
+  }
+  bool set_bias(const JsonToken& token) {
+    if (body_.biases.empty()) return fail_type();
+    f32& bias = body_.biases.back().bias;
+    if (token.kind == Kind::boolean && !token.flag) {
+      bias = -INFINITY;
+      return true;
+    }
+    if (token.kind != Kind::number) return fail_type();
+    if (std::abs(token.number) > kBiasMax) return fail("must have biases from -100 to 100");
+    bias = static_cast<f32>(token.number);
+    return true;
+  }
+
+  Body& body_;
+  bool is_object_ = false;
+  u32 n_in_pair_ = 0;
+};
+
+// An object whose members have rows of their own.
+class Members : public ValueReader {
+ public:
+  Members(const Field& field, Endpoint endpoint, Body& body)
+      : field_(field), endpoint_(endpoint), body_(body) {}
+  bool take(const JsonToken& token, u32 depth) override {
+    if (depth == 0) {
+      const bool is_fine = token.kind == Kind::null || token.kind == Kind::begin_object ||
+                           token.kind == Kind::end_object;
+      return is_fine || fail("must be an object");
+    }
+    if (depth == 1 && token.kind == Kind::key) {
+      if (!keys_.add(token.text)) return fail("has a member twice, or more than 256");
+      name_ = std::string(field_.name) + "." + std::string(token.text);
+      const Field* const row = find_field(endpoint_, name_);
+      member_ = value_reader(row, endpoint_, body_);
+      return true;
+    }
+    if (member_->take(token, depth - 1)) return true;
+    return fail({name_, member_->error().sentence});
+  }
+
+ private:
+  const Field& field_;
+  Endpoint endpoint_;
+  Body& body_;
+  KeySet keys_;
+  std::string name_;
+  std::unique_ptr<ValueReader> member_;
+};
+
+// An object as JSON again, for the engine.
+class Copy : public ValueReader {
+ public:
+  explicit Copy(std::string& to) : to_(to) {}
+  bool take(const JsonToken& token, u32 depth) override {
+    if (depth == 0 && token.kind == Kind::null) return true;
+    if (depth == 0 && token.kind != Kind::begin_object && token.kind != Kind::end_object) {
+      return fail("must be an object");
+    }
+    copy_.put(token);
+    if (depth == 0 && token.ends()) to_ = copy_.str();
+    return true;
+  }
+
+ private:
+  std::string& to_;
+  JsonCopy copy_;
+};
+
+}  // namespace
+
+bool KeySet::add(std::string_view key) {
+  if (keys_.size() == kKeysMax || std::ranges::find(keys_, key) != keys_.end()) return false;
+  keys_.push_back(key);
+  return true;
+}
+
+std::unique_ptr<ValueReader> value_reader(const Field* field, Endpoint endpoint, Body& body) {
+  if (field == nullptr || field->kind == FieldKind::ignored) return std::make_unique<Skip>();
+  if (field->kind == FieldKind::refused) return std::make_unique<Refuse>(*field);
+  switch (field->type) {
+    case FieldType::texts:
+      return std::make_unique<Texts>(body);
+    case FieldType::prompt:
+      return std::make_unique<Prompts>(body);
+    case FieldType::ids:
+      return std::make_unique<Ids>(*field, body);
+    case FieldType::biases:
+      return std::make_unique<Biases>(body);
+    case FieldType::messages:
+      return std::make_unique<MessagesReader>(body.messages_json);
+    case FieldType::object:
+      return std::make_unique<Members>(*field, endpoint, body);
+    case FieldType::json:
+      return std::make_unique<Copy>(body.template_arguments_json);
+    default:
+      return std::make_unique<Scalar>(*field, body);
+  }
+}
+
+}  // namespace tarn::daemon
