@@ -1,6 +1,6 @@
 // Requests as the engine works on them. One Answer is one request: for each prompt a session is
-// created (or restored under its name), fed, forked for further choices, and generates; then all are
-// destroyed. Its KV stays in the engine's index of prefixes, so the next request reuses it.
+// created (or restored under its name), fed, forked for further choices, and generates; then all
+// are destroyed. Its KV stays in the engine's index of prefixes, so the next request reuses it.
 //
 //   creating -> fed -> (computed -> forked) -> generating -> done -> (saved) -> destroyed
 //

@@ -1,5 +1,5 @@
-// Reads a request's JSON body by the table of fields. No more than the fields' values is kept, so the
-// memory that a body takes is bounded by its length.
+// Reads a request's JSON body by the table of fields. No more than the fields' values is kept, so
+// the memory that a body takes is bounded by its length.
 #pragma once
 
 #include <optional>

@@ -114,8 +114,8 @@ void Connection::on_event(bufferevent*, short what, void* self) {
   if ((what & (BEV_EVENT_EOF | BEV_EVENT_ERROR | BEV_EVENT_TIMEOUT)) == 0) return;
   const bool is_end = (what & BEV_EVENT_EOF) != 0 && (what & BEV_EVENT_READING) != 0;
   const bool has_output = evbuffer_get_length(bufferevent_get_output(c.stream_)) > 0;
-  // A client that has ended its side may still read a reply that is made; one for which an answer is
-  // being made is gone.
+  // A client that has ended its side may still read a reply that is made; one for which an answer
+  // is being made is gone.
   if (!is_end || !has_output || c.exchange_ != nullptr) return c.close();
   c.closes_ = true;
   bufferevent_disable(c.stream_, EV_READ);

@@ -1,8 +1,9 @@
 // Reads the head of an HTTP/1.1 request: pure functions of bytes, which allocate nothing.
 //
-// Stricter than RFC 9112 allows a server to be, where leniency has let two programs read one message
-// differently: no bare LF, no folded field, no space before a colon, no second Content-Length even
-// if equal, no Content-Length beside Transfer-Encoding, no transfer coding but chunked.
+// Stricter than RFC 9112 allows a server to be, where leniency has let two programs read one
+// message differently: no bare LF, no folded field, no space before a colon, no second
+// Content-Length even if equal, no Content-Length beside Transfer-Encoding, no transfer coding but
+// chunked.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Reads documents ahead of questions, one at a time, by tarn_ingest on a thread of its own: that call
-// waits, and has the rules for names and for what is there already. The loop gets its end.
+// Reads documents ahead of questions, one at a time, by tarn_ingest on a thread of its own: that
+// call waits, and has the rules for names and for what is there already. The loop gets its end.
 #pragma once
 
 #include <event2/event.h>

@@ -29,7 +29,7 @@ class Listener {
 
 struct ListenRules {
   u32 socket_mode = 0660;
-  std::string socket_group;  // "": the process' own
+  std::string socket_group = {};  // "": the process' own
   u32 backlog = 64;
   bool beyond_loopback = false;
 };

@@ -95,7 +95,8 @@ void log_event(Event event, LogLevel level, std::initializer_list<LogPair> pairs
   const std::string line = "time=" + tools::utc_now() +
                            " level=" + kLogLevelNames[static_cast<u32>(level)] + " event=" + text +
                            '\n';
-  // One write, so that lines of several threads stay whole. A log that nobody can read stops nothing.
+  // One write, so that lines of several threads stay whole. A log that nobody can read stops
+  // nothing.
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

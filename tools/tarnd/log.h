@@ -1,5 +1,5 @@
-// The daemon's log: one line of key=value pairs per event on standard error, from a table of events.
-// No text of a user is in any: no prompt, no answer, no path beside the known ones.
+// The daemon's log: one line of key=value pairs per event on standard error, from a table of
+// events. No text of a user is in any: no prompt, no answer, no path beside the known ones.
 #pragma once
 
 #include <initializer_list>

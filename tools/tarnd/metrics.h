@@ -1,5 +1,5 @@
-// What the daemon counts, and /metrics: Prometheus' text format, version 0.0.4. llama-server's names
-// where a count means the same, ours for the rest.
+// What the daemon counts, and /metrics: Prometheus' text format, version 0.0.4. llama-server's
+// names where a count means the same, ours for the rest.
 #pragma once
 
 #include <map>

@@ -40,8 +40,8 @@ struct Settings {
   static void visit_fields(Self& self, Visitor& on);
 };
 
-// Overrides `settings` by the table [daemon] of a TOML text, which the engine has read without error.
-// Throws Failure with exit code 78, file, line and column.
+// Overrides `settings` by the table [daemon] of a TOML text, which the engine has read without
+// error. Throws Failure with exit code 78, file, line and column.
 void read_settings(std::string_view toml, const std::string& file, Settings& settings);
 // Checks the relations between keys. Throws Failure.
 void check_settings(const Settings& settings);

@@ -145,42 +145,45 @@ class Prompts : public ValueReader {
  public:
   explicit Prompts(Body& body) : body_(body) { body_.prompts.clear(); }
   bool take(const JsonToken& token, u32 depth) override {
-    if (token.kind == Kind::text && depth <= 1 && !has_ids_) {
-      return add({.text = std::string(token.text)});
+    if (depth == 0) return take_whole(token);
+    if (depth == 1 && token.kind == Kind::text) {
+      return is_form(Form::texts) && add({.text = std::string(token.text)});
     }
-    if (token.kind == Kind::begin_array && depth == 0) return true;
-    if (token.kind == Kind::end_array && depth == 0) {
-      return !body_.prompts.empty() || fail("must not be empty");
+    if (depth == 1 && token.kind == Kind::begin_array) {
+      return is_form(Form::lists) && add({.has_ids = true});
     }
-    if (token.kind == Kind::begin_array && depth == 1) return add_ids();
-    if (token.kind == Kind::end_array && depth == 1) {
+    if (depth == 1 && token.kind == Kind::end_array) {
       return !body_.prompts.back().ids.empty() || fail("must not have an empty prompt");
     }
-    if (token.kind == Kind::number && depth == 1 && body_.prompts.empty() && !add_ids()) {
-      return false;
-    }
-    const bool is_id = (depth == 1 || depth == 2) && !body_.prompts.empty() &&
-                       body_.prompts.back().has_ids && is_flat_ == (depth == 1) &&
-                       read_id(token, body_.prompts.back().ids);
-    if (depth == 1 && is_id) is_flat_ = true;
-    return is_id || fail("must be a text, a list of texts, or token ids");
+    const bool is_first = depth == 1 && form_ == Form::unknown;
+    if (!is_form(depth == 1 ? Form::ids : Form::lists)) return false;
+    if (is_first && !add({.has_ids = true})) return false;
+    return read_id(token, body_.prompts.back().ids) || fail_type();
   }
 
  private:
+  enum class Form : u8 { unknown, texts, ids, lists };
+
+  bool fail_type() { return fail("must be a text, a list of texts, or token ids"); }
+  bool take_whole(const JsonToken& token) {
+    if (token.kind == Kind::text) return add({.text = std::string(token.text)});
+    if (token.kind == Kind::begin_array) return true;
+    if (token.kind != Kind::end_array) return fail_type();
+    return !body_.prompts.empty() || fail("must not be empty");
+  }
+  // All items of the list have the form of the first one.
+  bool is_form(Form form) {
+    if (form_ == Form::unknown) form_ = form;
+    return form_ == form || fail_type();
+  }
   bool add(Prompt prompt) {
     if (body_.prompts.size() == kChoicesMax) return fail("must be at most 8 prompts");
     body_.prompts.push_back(std::move(prompt));
     return true;
   }
-  bool add_ids() {
-    if (has_ids_ && is_flat_) return fail("must be a text, a list of texts, or token ids");
-    is_flat_ = !has_ids_ && body_.prompts.empty() ? is_flat_ : false;
-    has_ids_ = true;
-    return add({.has_ids = true});
-  }
 
   Body& body_;
-  bool has_ids_ = false, is_flat_ = false;
+  Form form_ = Form::unknown;
 };
 
 class Biases : public ValueReader {

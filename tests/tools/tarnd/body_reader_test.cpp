@@ -1,0 +1,112 @@
+// Goal    A body that is no JSON is refused where it ends, whatever it is; messages become what the
+//         engine's templates take.
+// Method  Tables of bodies, among them every prefix of a right one.
+#include "tools/tarnd/body_reader.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+namespace tarn::daemon {
+namespace {
+
+std::optional<HttpError> read(std::string text, Body* body, Endpoint endpoint = kChat) {
+  return read_body(endpoint, text, *body);
+}
+
+std::string messages_of(const std::string& messages) {
+  Body body;
+  const auto error = read(R"({"messages":)" + messages + "}", &body);
+  return error ? "refused: " + error->message : body.messages_json;
+}
+
+std::string nested(u32 depth) { return std::string(depth, '[') + std::string(depth, ']'); }
+
+TEST_CASE("what is no JSON object is refused") {
+  const std::string right = R"({"messages":[{"role":"user","content":"a\u00e4\n"}],"seed":12})";
+  Body body;
+  REQUIRE_FALSE(read(right, &body).has_value());
+  for (size_t n = 0; n < right.size(); ++n) {
+    CAPTURE(n);
+    const auto error = read(right.substr(0, n), &body);
+    REQUIRE(error.has_value());
+    CHECK(error->status == 400);
+  }
+  const std::string zero("{\"messages\":[{\"role\":\"user\"}]}\0{}", 33);
+  const std::string kBad[] = {
+      "[]",
+      "1",
+      "null",
+      "\"x\"",
+      right + "x",
+      right + "{}",
+      zero,
+      "{\"a\":NaN}",
+      "{'a':1}",
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}",          // no UTF-8
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"\xed\xa0\x80\"}]}",  // half a pair
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"\\ud800\"}]}",
+      "{\"messages\":[{\"role\":\"user\"}],\"a\":" + nested(64) + "}"};
+  for (const std::string& text : kBad) {
+    CAPTURE(text);
+    const auto error = read(text, &body);
+    REQUIRE(error.has_value());
+    CHECK(error->status == 400);
+  }
+  CHECK_FALSE(read("{\"messages\":[{\"role\":\"user\"}],\"a\":" + nested(63) + "}", &body));
+}
+
+struct MessagesCase {
+  const char* name;
+  const char* messages;
+  const char* written;
+};
+constexpr MessagesCase kMessages[] = {
+    {"plain", R"([{"role":"user","content":"a"}])", R"([{"role":"user","content":"a"}])"},
+    {"parts",
+     R"([{"role":"user","content":[{"type":"text","text":"a"},{"text":"b","type":"text"}]}])",
+     R"([{"role":"user","content":"a\nb"}])"},
+    {"no parts", R"([{"role":"user","content":[]}])", R"([{"role":"user","content":""}])"},
+    {"null", R"([{"role":"assistant","content":null}])", R"([{"role":"assistant","content":""}])"},
+    {"none", R"([{"role":"assistant"}])", R"([{"role":"assistant","content":""}])"},
+    {"developer", R"([{"role":"developer","content":"a"}])",
+     R"([{"role":"system","content":"a"}])"},
+    {"others", R"([{"role":"tool","name":"f","n":[1,2.5,{"a":null}],"content":"a"}])",
+     R"([{"role":"tool","name":"f","n":[1,2.5,{"a":null}],"content":"a"}])"},
+    {"escapes", R"([{"role":"user","content":"\"\\\u0001\u00e4\ud83d\ude00"}])",
+     "[{\"role\":\"user\",\"content\":\"\\\"\\\\\\u0001\xc3\xa4\xf0\x9f\x98\x80\"}]"},
+    {"empty", "[]", "refused: 'messages' must have a message"},
+    {"no list", "{}", "refused: 'messages' must be a list of messages"},
+    {"no object", "[1]", "refused: 'messages[0]' must be an object"},
+    {"list in list", "[[]]", "refused: 'messages[0]' must be an object"},
+    {"no role", R"([{"content":"a"}])", "refused: 'messages[0].role' is missing"},
+    {"role", R"([{"role":"user"},{"role":"boss"}])",
+     "refused: 'messages[1].role' must be system, developer, user, assistant or tool"},
+    {"content", R"([{"role":"user","content":1}])",
+     "refused: 'messages[0].content' must be a text or a list of parts"},
+    {"image", R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])",
+     "refused: 'messages[0].content' has a part that is no text: this version reads text alone"},
+    {"part", R"([{"role":"user","content":["a"]}])",
+     "refused: 'messages[0].content' must be a text or a list of parts"},
+    {"part without text", R"([{"role":"user","content":[{"type":"text"}]}])",
+     "refused: 'messages[0].content' has a part without its text"},
+    {"twice", R"([{"role":"user","role":"user"}])",
+     "refused: 'messages[0]' has a member twice, or more than 256"},
+};
+
+TEST_CASE("messages") {
+  for (const MessagesCase& each : kMessages) {
+    CAPTURE(each.name);
+    CHECK(messages_of(each.messages) == each.written);
+  }
+}
+
+TEST_CASE("template arguments are handed on") {
+  Body body;
+  REQUIRE_FALSE(
+      read(R"({"messages":[{"role":"user"}],"chat_template_kwargs":{"a":[1,"b",{}]}})", &body));
+  CHECK(body.template_arguments_json == R"({"a":[1,"b",{}]})");
+}
+
+}  // namespace
+}  // namespace tarn::daemon

@@ -1,0 +1,104 @@
+// Goal    Every key of [daemon] is read within its bounds and refused beyond them, with file, line
+//         and column; the engine ignores the table.
+// Method  For each key a text with each wrong value, and the text that --check-config prints.
+#include "tools/tarnd/settings.h"
+
+#include <doctest/doctest.h>
+
+#include "tools/support/engine_options.h"
+#include "tools/support/exit_code.h"
+
+namespace tarn::daemon {
+namespace {
+
+// "" or the refusal.
+std::string refusal(const std::string& toml) {
+  Settings settings;
+  try {
+    read_settings(toml, "f.toml", settings);
+    check_settings(settings);
+    return "";
+  } catch (const tools::Failure& failure) {
+    CHECK(failure.code == tools::kExitRefused);
+    return failure.text;
+  }
+}
+
+struct Trials {
+  void operator()(const char* key, const auto&, u64 min, u64 max, bool, const char*) {
+    const auto line = [&](const std::string& value) {
+      return "[daemon]\n" + std::string(key) + " = " + value + "\n";
+    };
+    CAPTURE(key);
+    for (const char* wrong : {"true", "1.5", "'x'", "[1]", "-1"}) {
+      CAPTURE(wrong);
+      CHECK(refusal(line(wrong)).starts_with("f.toml:2:"));
+    }
+    if (min > 0) CHECK(refusal(line(std::to_string(min - 1))).starts_with("f.toml:2:"));
+    CHECK(refusal(line(std::to_string(max + 1))).starts_with("f.toml:2:"));
+    CHECK(refusal("[daemon]\n" + std::string(key) + " = 1\n" + key + " = 1\n") != "");
+  }
+  void operator()(const char* key, const auto&, bool, const char*) {
+    CAPTURE(key);
+    for (const char* wrong : {"1", "1.5", "{a = 1}", "[[1]]"}) {
+      CAPTURE(wrong);
+      CHECK(refusal("[daemon]\n" + std::string(key) + " = " + wrong + "\n").starts_with("f.toml:"));
+    }
+  }
+};
+
+TEST_CASE("every key refuses what it cannot be") { Settings().visit(Trials{}); }
+
+TEST_CASE("unknown keys, and relations between keys") {
+  CHECK(refusal("[daemon]\nlisten = 'unix:///s'\n").empty());
+  CHECK(refusal("[daemon]\n\n  listens = 'x'\n").starts_with("f.toml:3:"));
+  CHECK(refusal("daemon = 1\n").starts_with("f.toml:1:"));
+  CHECK(refusal("[daemon]\nlisten = 'tcp://127.0.0.1:1'\n").find("keys_file") != std::string::npos);
+  CHECK(refusal("[daemon]\nsocket_mode = 680\n").find("octal") != std::string::npos);
+  CHECK(refusal("[daemon]\nlog_level = 'loud'\n") != "");
+  CHECK(refusal("[daemon]\nmemory_bytes = '16MiB'\n").find("memory_bytes") != std::string::npos);
+  CHECK(refusal("[daemon]\nmemory_bytes = '16MiB'\nbody_bytes_max = '1MiB'\n").empty());
+  CHECK(refusal("[kv]\ncontext_tokens = 1\n").empty());  // the engine's
+}
+
+TEST_CASE("what is printed reads back") {
+  Settings settings;
+  settings.listen = {"unix:///a", "unix:///b"};
+  settings.allow_users = {"root"};
+  settings.drain_s = 9;
+  settings.body_bytes_max = 4096;
+  Settings again;
+  read_settings(settings_toml(settings), "f.toml", again);
+  CHECK(settings_toml(again) == settings_toml(settings));
+  CHECK(again.listen == settings.listen);
+}
+
+TEST_CASE("SIGHUP takes limits, keys and the log's level, and nothing else") {
+  Settings now, then;
+  then.listen = {"unix:///other"};
+  then.connections_max = 1;
+  then.drain_s = 99;
+  then.log_level = "debug";
+  take_reloadable(then, now);
+  CHECK(now.listen.empty());
+  CHECK(now.connections_max == 64);
+  CHECK(now.drain_s == 99);
+  CHECK(now.log_level == "debug");
+}
+
+TEST_CASE("the engine ignores the table, and nothing beside it") {
+  CHECK(config_from_toml("[daemon]\nanything = 1\n[kv]\ncontext_tokens = 64\n", {}).has_value());
+  CHECK_FALSE(config_from_toml("[daemons]\nanything = 1\n", {}).has_value());
+}
+
+TEST_CASE("modes") {
+  u32 mode = 0;
+  CHECK(octal_mode(660, &mode));
+  CHECK(mode == 0660);
+  CHECK(octal_mode(0, &mode));
+  CHECK(mode == 0);
+  CHECK_FALSE(octal_mode(608, &mode));
+}
+
+}  // namespace
+}  // namespace tarn::daemon
