@@ -18,7 +18,7 @@
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 
-namespace tarn::tools {
+namespace tarn::tools::daemon_client_test {
 namespace {
 
 // Answers one request, which ends with `end`.
@@ -215,4 +215,4 @@ TEST_CASE("a query's text is escaped") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::daemon_client_test

@@ -9,7 +9,7 @@
 
 #include "tools/support/exit_code.h"
 
-namespace tarn::tools {
+namespace tarn::tools::event_reader_test {
 namespace {
 
 using Events = std::vector<std::string>;
@@ -54,4 +54,4 @@ TEST_CASE("an event without an end is refused") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::event_reader_test

@@ -11,7 +11,7 @@
 #include "tests/support/seed.h"
 #include "tools/support/exit_code.h"
 
-namespace tarn::tools {
+namespace tarn::tools::http_response_test {
 namespace {
 
 struct Case {
@@ -135,4 +135,4 @@ TEST_CASE("a connection that ends too early is an error") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::tools::http_response_test

@@ -16,7 +16,7 @@
 #include "tools/builtin/built_in_model.h"
 #include "tools/tarnd/network_memory.h"
 
-namespace tarn::daemon {
+namespace tarn::daemon::answers_test {
 namespace {
 
 struct Heard {
@@ -261,4 +261,4 @@ TEST_CASE("more calls than libtarn takes at a time wait in order") {
 }
 
 }  // namespace
-}  // namespace tarn::daemon
+}  // namespace tarn::daemon::answers_test

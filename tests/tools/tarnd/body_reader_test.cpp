@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace tarn::daemon {
+namespace tarn::daemon::body_reader_test {
 namespace {
 
 std::optional<HttpError> read(std::string text, Body* body, Endpoint endpoint = kChat) {
@@ -109,4 +109,4 @@ TEST_CASE("template arguments are handed on") {
 }
 
 }  // namespace
-}  // namespace tarn::daemon
+}  // namespace tarn::daemon::body_reader_test

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace tarn::daemon {
+namespace tarn::daemon::chunked_body_test {
 namespace {
 
 using State = ChunkedBody::State;
@@ -70,4 +70,4 @@ TEST_CASE("chunked bodies in one, two and all pieces") {
 }
 
 }  // namespace
-}  // namespace tarn::daemon
+}  // namespace tarn::daemon::chunked_body_test

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace tarn::daemon {
+namespace tarn::daemon::connection_test {
 namespace {
 
 class EchoHandler : public Handler {
@@ -303,4 +303,4 @@ TEST_CASE("what stays of a dropped connection's request is nothing") {
 }
 
 }  // namespace
-}  // namespace tarn::daemon
+}  // namespace tarn::daemon::connection_test

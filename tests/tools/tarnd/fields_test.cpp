@@ -11,7 +11,7 @@
 
 #include "tools/tarnd/body_reader.h"
 
-namespace tarn::daemon {
+namespace tarn::daemon::fields_test {
 namespace {
 
 constexpr Endpoint kEndpoints[] = {kChat,       kCompletions,   kTokenize,
@@ -263,4 +263,4 @@ TEST_CASE("choices of all prompts are at most 8") {
 }
 
 }  // namespace
-}  // namespace tarn::daemon
+}  // namespace tarn::daemon::fields_test

@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace tarn::daemon {
+namespace tarn::daemon::http_head_test {
 namespace {
 
 // 0: right.
@@ -149,4 +149,4 @@ TEST_CASE("what a head says") {
 }
 
 }  // namespace
-}  // namespace tarn::daemon
+}  // namespace tarn::daemon::http_head_test

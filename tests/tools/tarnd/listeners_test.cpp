@@ -16,7 +16,7 @@
 
 #include "tools/support/exit_code.h"
 
-namespace tarn::daemon {
+namespace tarn::daemon::listeners_test {
 namespace {
 
 // Short enough for a socket's address.
@@ -156,4 +156,4 @@ TEST_CASE("sockets that are passed") {
 }
 
 }  // namespace
-}  // namespace tarn::daemon
+}  // namespace tarn::daemon::listeners_test

@@ -10,7 +10,7 @@
 #include "tests/support/temp_dir.h"
 #include "tools/support/exit_code.h"
 
-namespace tarn::daemon {
+namespace tarn::daemon::peer_test {
 namespace {
 
 class KeyFile {
@@ -110,4 +110,4 @@ TEST_CASE("hosts and origins") {
 }
 
 }  // namespace
-}  // namespace tarn::daemon
+}  // namespace tarn::daemon::peer_test

@@ -8,7 +8,7 @@
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 
-namespace tarn::daemon {
+namespace tarn::daemon::settings_test {
 namespace {
 
 // "" or the refusal.
@@ -101,4 +101,4 @@ TEST_CASE("modes") {
 }
 
 }  // namespace
-}  // namespace tarn::daemon
+}  // namespace tarn::daemon::settings_test

@@ -14,7 +14,7 @@
 #include "tools/tarnd/notify.h"
 #include "tools/tarnd/utf8.h"
 
-namespace tarn::daemon {
+namespace tarn::daemon::support_test {
 namespace {
 
 TEST_CASE("values of a log line") {
@@ -105,4 +105,4 @@ TEST_CASE("UTF-8") {
 }
 
 }  // namespace
-}  // namespace tarn::daemon
+}  // namespace tarn::daemon::support_test
