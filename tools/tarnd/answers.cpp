@@ -38,7 +38,7 @@ HttpError error_of(int32_t status, const std::string& sentence) {
               .message = sentence,
               .retry_after_s = retry_seconds(sentence)};
     case TARN_INVALID_REQUEST:
-      if (sentence.find("longer than the context") != std::string::npos) {
+      if (sentence.find("raise -c (kv.context_tokens)") != std::string::npos) {
         return {.status = 400,
                 .type = "exceed_context_size_error",
                 .message = sentence,

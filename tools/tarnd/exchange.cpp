@@ -83,7 +83,10 @@ void Exchange::reply(const Reply& reply) {
 
 void Exchange::reply(const HttpError& error) {
   const std::string body = error_body(error);
-  reply({.status = error.status, .body = body, .retry_after_s = error.retry_after_s});
+  reply({.status = error.status,
+         .body = body,
+         .retry_after_s = error.retry_after_s,
+         .allow = error.allow});
 }
 
 void Exchange::begin_stream() {

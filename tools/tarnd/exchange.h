@@ -33,6 +33,7 @@ struct HttpError {
   std::string code = {};   // "": the status
   std::string param = {};  // the field's name; "": none
   std::optional<u64> retry_after_s = std::nullopt;
+  std::string_view allow = {};  // of 405: the path's method
 };
 std::string error_body(const HttpError& error);
 HttpError invalid_request(const std::string& message, const std::string& param = "");

@@ -37,12 +37,12 @@ bool is_at(const Route& route, std::string_view path) {
 
 std::span<const Route> routes() { return kRoutes; }
 
-const Route* find_route(std::string_view method, std::string_view path, bool* is_known) {
-  *is_known = false;
+const Route* find_route(std::string_view method, std::string_view path, std::string_view* allowed) {
+  *allowed = "";
   if (method == "HEAD") method = "GET";
   for (const Route& route : kRoutes) {
     if (!is_at(route, path)) continue;
-    *is_known = true;
+    *allowed = route.method;
     if (method == route.method) return &route;
   }
   return nullptr;

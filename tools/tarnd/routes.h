@@ -19,8 +19,8 @@ struct Route {
   bool needs_engine = true;  // 503 until there is one
 };
 std::span<const Route> routes();
-// nullptr: there is none; is_known: the path is, with another method.
-const Route* find_route(std::string_view method, std::string_view path, bool* is_known);
+// nullptr: there is none; then `allowed` is the path's method, or "" for an unknown path.
+const Route* find_route(std::string_view method, std::string_view path, std::string_view* allowed);
 
 // routes_answers.cpp
 void answer_chat(Service& service, const std::shared_ptr<Exchange>& exchange);

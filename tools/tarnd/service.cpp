@@ -57,19 +57,22 @@ Service::Service(event_base* base, EnginePort& engine_port, const Settings& sett
 
 std::optional<HttpError> Service::on_head(const Head& head, Request& request) {
   if (!unescape(head.path, request.path)) return invalid_request("a bad escape in the path");
-  bool is_known = false;
-  const Route* const route = find_route(head.method, request.path, &is_known);
+  std::string_view allowed;
+  const Route* const route = find_route(head.method, request.path, &allowed);
   const bool is_public = route != nullptr && route->is_public;
   if (request.peer.is_tcp || request.path == "/") {
     if (auto error = check_tcp(head, request, is_public)) return error;
   }
   if (!request.peer.is_tcp) request.peer.tenant = "uid:" + std::to_string(request.peer.uid);
   if (settings_.shared) request.peer.tenant.clear();
+  if (route == nullptr && allowed.empty()) {
+    return HttpError{.status = 404, .type = "not_found_error", .message = "there is no such path"};
+  }
   if (route == nullptr) {
-    return HttpError{
-        .status = is_known ? 405 : 404,
-        .type = is_known ? "invalid_request_error" : "not_found_error",
-        .message = is_known ? "this path has another method" : "there is no such path"};
+    return HttpError{.status = 405,
+                     .type = "invalid_request_error",
+                     .message = "this path has another method",
+                     .allow = allowed};
   }
   if (route->needs_engine) return why_not();
   return std::nullopt;
@@ -91,16 +94,15 @@ std::optional<HttpError> Service::check_tcp(const Head& head, Request& request,
 }
 
 void Service::on_request(const std::shared_ptr<Exchange>& exchange) {
-  bool is_known = false;
-  const Route* const route =
-      find_route(exchange->request.method, exchange->request.path, &is_known);
+  std::string_view allowed;
+  const Route* const route = find_route(exchange->request.method, exchange->request.path, &allowed);
   route->answer(*this, exchange);
 }
 
 void Service::on_replied(const Exchange& exchange) {
   const Request& request = exchange.request;
-  bool is_known = false;
-  const Route* const route = find_route(request.method, request.path, &is_known);
+  std::string_view allowed;
+  const Route* const route = find_route(request.method, request.path, &allowed);
   const std::string path = route != nullptr ? route->path : "other";
   if (exchange.status() == 0) {
     ++counts_.n_gone;

@@ -1,4 +1,5 @@
-// Goal    A request's client may go away at any point of its answer: its sessions are destroyed, and
+// Goal    A request's client may go away at any point of its answer: its sessions are destroyed,
+// and
 //         other answers say what they say alone. So do choices, refusals and kept names.
 // Method  A real engine on the built-in model, driven by the loop turn by turn; before each turn in
 //         turn one of four answers is abandoned.

@@ -1,5 +1,5 @@
-// Goal    A socket's path is taken only where nobody else could replace it; a stale socket is
-//         replaced, a live one and other files are not; a TCP address is the loopback's unless told.
+// Goal    A path is taken only where nobody else could replace it; a stale socket is replaced, a
+//         live one and other files are not; a TCP address is the loopback's unless told.
 // Method  Folders and files of each kind; real sockets.
 #include "tools/tarnd/listeners.h"
 
