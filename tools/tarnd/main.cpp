@@ -10,6 +10,7 @@
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/tarnd/daemon.h"
+#include "tools/tarnd/dropin.h"
 #include "tools/tarnd/network_memory.h"
 
 namespace tarn::daemon {
@@ -31,7 +32,7 @@ struct Options {
   tools::EngineOptions engine;
   std::vector<std::string> listen;
   std::string keys_file;
-  bool checks = false;
+  bool checks = false, prints_dropin = false;
 };
 
 Settings settings_of(const Options& options) {
@@ -63,14 +64,21 @@ std::string name_of(const Options& options, const Settings& settings) {
   return std::filesystem::path(options.engine.model).stem().string();
 }
 
-// Prints the effective configuration and the plan. Throws Failure if it does not fit.
-void check_config(const DaemonSource& source) {
+// Throws Failure if there is none. `why`: what to lower, if it does not fit.
+tarn_plan plan_of(const DaemonSource& source, std::string* why) {
   tarn_options options = TARN_INIT(tarn_options);
   options.model_path = source.engine.model_path.c_str();
   options.config_toml = source.engine.config_toml.c_str();
   tarn_plan plan = TARN_INIT(tarn_plan);
   tools::check_api(tarn_plan_memory(&options, &plan));
-  const std::string why = plan.fits != 0 ? "" : tarn_error_text();
+  *why = plan.fits != 0 ? "" : tarn_error_text();
+  return plan;
+}
+
+// Prints the effective configuration and the plan. Throws Failure if it does not fit.
+void check_config(const DaemonSource& source) {
+  std::string why;
+  const tarn_plan plan = plan_of(source, &why);
   std::printf("%s\n%s\n%s", settings_toml(source.settings).c_str(),
               source.engine.config_toml.c_str(), tools::format_plan(plan).c_str());
   std::printf(
@@ -81,6 +89,23 @@ void check_config(const DaemonSource& source) {
       static_cast<unsigned long long>(source.settings.body_bytes_max),
       static_cast<unsigned long long>(network_bytes_least(source.settings)));
   if (!why.empty()) throw tools::Failure{tools::kExitRefused, why};
+}
+
+void print_dropin(const DaemonSource& source, const Config& config) {
+  std::string why;
+  DropinFacts facts{.plan = plan_of(source, &why),
+                    .network_bytes = source.settings.memory_bytes,
+                    .store_dir = config.store.path.data()};
+  if (!why.empty()) throw tools::Failure{tools::kExitRefused, why};
+  for (u32 i = 0; i < facts.plan.n_regions; ++i) {
+    facts.uses_gpu |= std::string_view(facts.plan.regions[i].space) == "device";
+  }
+  for (const std::string& address : source.settings.listen) {
+    if (address.starts_with("tcp://")) {
+      facts.tcp_peers = source.settings.beyond_loopback ? "any" : "localhost";
+    }
+  }
+  std::fputs(dropin_of(facts).c_str(), stdout);
 }
 
 int run(Options options) {
@@ -101,6 +126,10 @@ int run(Options options) {
   source.read_again = [options] { return settings_of(options); };
   if (options.checks) {
     check_config(source);
+    return tools::kExitOk;
+  }
+  if (options.prints_dropin) {
+    print_dropin(source, config);
     return tools::kExitOk;
   }
   NetworkMemory::install(source.settings.memory_bytes);
@@ -125,6 +154,8 @@ int run_command_line(int argc, char** argv) {
   app.add_flag("--check-config", options.checks,
                "print the effective configuration and the memory plan, and end: 0, or 78 if it "
                "is refused");
+  app.add_flag("--dropin", options.prints_dropin,
+               "print a drop-in for toolchain/tarnd.service with the plan's limits, and end");
   app.callback([&] { code = run(options); });
   if (const auto parsed = app.parse(argc, argv)) return *parsed;
   return code;

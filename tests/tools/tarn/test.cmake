@@ -21,8 +21,8 @@ if(NOT TARN_CUDA)
   target_include_directories(tarn_fake_gpu PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_options(tarn_fake_gpu PRIVATE ${TARN_CXX_FLAGS_COMMON})
   target_link_libraries(tarn_fake_gpu PRIVATE tarn_tool_support tarn_alloc_counter tarn_synth
-                        tarn_quantize tarn_builtin tarn_chat tarn_client tarn_warnings ${TARN_URING_LIBRARY}
-                        ${TARN_LIBMD} Threads::Threads)
+                        tarn_quantize tarn_builtin tarn_chat tarn_client tarn_warnings
+                        ${TARN_URING_LIBRARY} ${TARN_LIBMD} Threads::Threads)
   target_compile_definitions(${TARN_TEST_TARGET} PRIVATE
                              TARN_FAKE_GPU_PROGRAM="$<TARGET_FILE:tarn_fake_gpu>")
   add_dependencies(${TARN_TEST_TARGET} tarn_fake_gpu)
