@@ -179,9 +179,10 @@ def check_n():
 
 def check_seed():
     """seed: the same one gives the same text, and without one texts differ"""
+    whole = {"top_k": 0, "min_p": 0, "ignore_eos": True}  # of the vocabulary, nothing cut away
     def texts(**fields):
-        return {chat(temperature=2, max_tokens=24, **fields).choices[0].message.content
-                for _ in range(4)}
+        return {chat(temperature=2, top_p=1, max_tokens=24, extra_body=whole,
+                     **fields).choices[0].message.content for _ in range(4)}
     require(len(texts(seed=5)) == 1)
     require(len(texts()) > 1)
 

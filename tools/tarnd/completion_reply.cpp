@@ -1,6 +1,7 @@
 #include "tools/tarnd/completion_reply.h"
 
 #include <ctime>
+#include <set>
 
 #include "tools/tarnd/utf8.h"
 
@@ -171,8 +172,10 @@ void CompletionReply::write_text_logprobs(JsonLine& json, const Choice& choice) 
   json.end_array().key("top_logprobs").begin_array();
   for (const Logprob& each : choice.logprobs) {
     json.begin_object();
+    std::set<std::string> keys;  // several ids may have one text, as U+FFFD: the best one stays
     for (const tarn_logprob& other : each.top) {
-      json.key(as_utf8(piece(other.token))).real(other.logprob);
+      const std::string text = as_utf8(piece(other.token));
+      if (keys.insert(text).second) json.key(text).real(other.logprob);
     }
     json.end_object();
   }
@@ -186,7 +189,7 @@ void CompletionReply::write_text_logprobs(JsonLine& json, const Choice& choice) 
 }
 
 void CompletionReply::write_end(JsonLine& json, const AnswerSummary& summary) const {
-  write_usage(json, summary);
+  if (!form_.streams || form_.includes_usage) write_usage(json, summary);
   const u64 n_cached = summary.n_from_memory + summary.n_from_disk;
   const u64 n_read = summary.n_prompt_tokens - std::min(n_cached, summary.n_prompt_tokens);
   const f64 prompt_ms = ms_of(summary.prefill_ns), answer_ms = ms_of(summary.decode_ns);

@@ -69,7 +69,10 @@ void Connection::close() {
 }
 
 void Connection::close_soon() {
-  if (state_ == State::head) return close();
+  if (state_ == State::head) {
+    if (!has_output()) return close();
+    closes_ = true;  // once the last reply is out
+  }
   if (exchange_ != nullptr) exchange_->close_after();
 }
 
@@ -94,7 +97,7 @@ void Connection::end_reply(bool keeps_alive) {
   event_del(timer_);
   if (!keeps_alive) {
     closes_ = true;
-    if (evbuffer_get_length(bufferevent_get_output(stream_)) == 0) linger();
+    if (!has_output()) linger();
     return;
   }
   state_ = State::head;
@@ -113,10 +116,9 @@ void Connection::on_event(bufferevent*, short what, void* self) {
   Connection& c = self_of(self);
   if ((what & (BEV_EVENT_EOF | BEV_EVENT_ERROR | BEV_EVENT_TIMEOUT)) == 0) return;
   const bool is_end = (what & BEV_EVENT_EOF) != 0 && (what & BEV_EVENT_READING) != 0;
-  const bool has_output = evbuffer_get_length(bufferevent_get_output(c.stream_)) > 0;
   // A client that has ended its side may still read a reply that is made; one for which an answer
   // is being made is gone.
-  if (!is_end || !has_output || c.exchange_ != nullptr) return c.close();
+  if (!is_end || !c.has_output() || c.exchange_ != nullptr) return c.close();
   c.closes_ = true;
   bufferevent_disable(c.stream_, EV_READ);
 }
@@ -139,6 +141,10 @@ void Connection::on_timer(evutil_socket_t, short, void* self) {
 
 bool Connection::has_input() const {
   return evbuffer_get_length(bufferevent_get_input(stream_)) > 0;
+}
+
+bool Connection::has_output() const {
+  return evbuffer_get_length(bufferevent_get_output(stream_)) > 0;
 }
 
 void Connection::advance() {

@@ -51,7 +51,8 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
   ~Connection();
   bool is_usable() const { return stream_ != nullptr && timer_ != nullptr; }
-  bool is_idle() const { return state_ == State::head && !has_input(); }
+  // Between two requests, and the last reply is out.
+  bool is_idle() const { return state_ == State::head && !has_input() && !has_output(); }
   u64 used_at_ns() const { return used_at_ns_; }  // of the last request; 0: there was none
 
   void close();
@@ -73,6 +74,7 @@ class Connection {
   static void on_timer(evutil_socket_t, short, void* self);
 
   bool has_input() const;
+  bool has_output() const;
   void advance();
   bool advance_head();  // whether there is more to do
   bool advance_body();

@@ -98,7 +98,8 @@ void print_dropin(const DaemonSource& source, const Config& config) {
                     .store_dir = config.store.path.data()};
   if (!why.empty()) throw tools::Failure{tools::kExitRefused, why};
   for (u32 i = 0; i < facts.plan.n_regions; ++i) {
-    facts.uses_gpu |= std::string_view(facts.plan.regions[i].space) == "device";
+    const tarn_region& region = facts.plan.regions[i];
+    facts.uses_gpu |= region.bytes > 0 && std::string_view(region.space) == "device";
   }
   for (const std::string& address : source.settings.listen) {
     if (address.starts_with("tcp://")) {

@@ -46,11 +46,12 @@ bool MessagesReader::take_message(const JsonToken& token) {
   }
   if (token.kind == Kind::begin_object) {
     keys_.clear();
-    has_role_ = has_content_ = false;
+    has_role_ = has_content_ = is_assistant_ = false;
     copy_.put(token);
     return true;
   }
   if (!has_role_) return fail({where() + ".role", "is missing"});
+  if (!has_content_ && !is_assistant_) return fail({where() + ".content", "is missing"});
   if (!has_content_) {  // as null: a message with tool calls alone
     copy_.put({.kind = Kind::key, .text = "content"});
     copy_.text("");
@@ -76,6 +77,7 @@ bool MessagesReader::take_role(const JsonToken& token) {
     return fail({where() + ".role", "must be system, developer, user, assistant or tool"});
   }
   has_role_ = true;
+  is_assistant_ = role == "assistant";
   copy_.text(role);
   return true;
 }

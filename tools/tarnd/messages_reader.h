@@ -29,7 +29,7 @@ class MessagesReader : public ValueReader {
   KeySet keys_, part_keys_;
   u64 n_messages_ = 0;
   Member member_ = Member::other;
-  bool has_role_ = false, has_content_ = false;
+  bool has_role_ = false, has_content_ = false, is_assistant_ = false;
   std::string content_;  // of the parts so far
   u64 n_parts_ = 0;
   std::string part_key_, part_type_;

@@ -83,6 +83,13 @@ void answer(Service& service, const std::shared_ptr<Exchange>& exchange, bool is
         std::string("'tarn.select' is chosen at the start, and is ") + service.model.status.select,
         "tarn.select");
   }
+  const u64 n_vocab = service.model.status.n_vocab;
+  const auto is_unknown = [n_vocab](const tarn_logit_bias& bias) { return bias.token >= n_vocab; };
+  if (!error && std::ranges::any_of(body.biases, is_unknown)) {
+    error = invalid_request("'logit_bias' names a token that the vocabulary of " +
+                                std::to_string(n_vocab) + " does not have",
+                            "logit_bias");
+  }
   if (error) return exchange->reply(*error);
   std::string().swap(request.body);
   ReplyForm form = form_of(body, is_chat, request, service);

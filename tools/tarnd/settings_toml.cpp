@@ -19,15 +19,18 @@
 namespace tarn::daemon {
 namespace {
 
+[[noreturn]] void refuse_at(const std::string& file, const toml::source_position& at,
+                            const std::string& why) {
+  throw tools::Failure{tools::kExitRefused, file + ":" + std::to_string(at.line) + ":" +
+                                                std::to_string(at.column) + ": " + why};
+}
+
 struct Where {
   const std::string& file;
   std::string key;
 
   [[noreturn]] void refuse(const toml::node& node, const std::string& why) const {
-    const toml::source_position at = node.source().begin;
-    throw tools::Failure{tools::kExitRefused, file + ":" + std::to_string(at.line) + ":" +
-                                                  std::to_string(at.column) + ": daemon." + key +
-                                                  ": " + why};
+    refuse_at(file, node.source().begin, "daemon." + key + ": " + why);
   }
 };
 
@@ -118,8 +121,7 @@ void read_settings(std::string_view toml_text, const std::string& file, Settings
   if (ascii.starts_with(kByteOrderMark)) ascii.erase(0, kByteOrderMark.size());
   const toml::parse_result parsed = toml::parse(ascii);
   if (!parsed) {
-    throw tools::Failure{tools::kExitRefused,
-                         file + ": " + std::string(parsed.error().description())};
+    refuse_at(file, parsed.error().source().begin, std::string(parsed.error().description()));
   }
   const toml::node* const node = parsed.table().get("daemon");
   if (node == nullptr) return;

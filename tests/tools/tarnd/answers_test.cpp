@@ -198,7 +198,9 @@ TEST_CASE("a client that goes away at any point leaves nothing, and changes no o
     REQUIRE(stays.texts[0] == alone);
     REQUIRE(world.n_sessions() == 0);
   }
-  CHECK(n_points > 20);
+  // The replies to create, feed and generate and the end come in turns of their own; several tokens
+  // may come in one.
+  CHECK(n_points >= 4);
 }
 
 TEST_CASE("ending all answers tells each once, at any point") {

@@ -53,7 +53,7 @@ TEST_CASE("what is no JSON object is refused") {
     REQUIRE(error.has_value());
     CHECK(error->status == 400);
   }
-  CHECK_FALSE(read("{\"messages\":[{\"role\":\"user\"}],\"a\":" + nested(63) + "}", &body));
+  CHECK_FALSE(read("{\"messages\":[{\"role\":\"assistant\"}],\"a\":" + nested(63) + "}", &body));
 }
 
 struct MessagesCase {
@@ -80,7 +80,8 @@ constexpr MessagesCase kMessages[] = {
     {"no object", "[1]", "refused: 'messages[0]' must be an object"},
     {"list in list", "[[]]", "refused: 'messages[0]' must be an object"},
     {"no role", R"([{"content":"a"}])", "refused: 'messages[0].role' is missing"},
-    {"role", R"([{"role":"user"},{"role":"boss"}])",
+    {"no content", R"([{"role":"user"}])", "refused: 'messages[0].content' is missing"},
+    {"role", R"([{"role":"assistant"},{"role":"boss"}])",
      "refused: 'messages[1].role' must be system, developer, user, assistant or tool"},
     {"content", R"([{"role":"user","content":1}])",
      "refused: 'messages[0].content' must be a text or a list of parts"},
@@ -103,8 +104,8 @@ TEST_CASE("messages") {
 
 TEST_CASE("template arguments are handed on") {
   Body body;
-  REQUIRE_FALSE(
-      read(R"({"messages":[{"role":"user"}],"chat_template_kwargs":{"a":[1,"b",{}]}})", &body));
+  REQUIRE_FALSE(read(
+      R"({"messages":[{"role":"assistant"}],"chat_template_kwargs":{"a":[1,"b",{}]}})", &body));
   CHECK(body.template_arguments_json == R"({"a":[1,"b",{}]})");
 }
 

@@ -101,7 +101,7 @@ void add_bounds(const Field& field, std::vector<Trial>& trials) {
                        field.type == FieldType::messages || field.type == FieldType::prompt;
   if (is_list) {
     const char* const item = field.type == FieldType::ids        ? "1"
-                             : field.type == FieldType::messages ? R"({"role":"user"})"
+                             : field.type == FieldType::messages ? R"({"role":"user","content":""})"
                                                                  : R"("x")";
     if (field.least > 0) trials.push_back({list_of(item, field.least - 1), false});
     trials.push_back({list_of(item, std::max(field.least, 1.0)), true});
@@ -209,7 +209,7 @@ TEST_CASE("a field that is there twice is refused, whatever it is") {
       CHECK(read(endpoint, base + once + "," + once).status == 400);
     }
   }
-  CHECK(read(kChat, R"("x":1,"x":1,"messages":[{"role":"user"}])").status == 400);
+  CHECK(read(kChat, R"("x":1,"x":1,"messages":[{"role":"user","content":""}])").status == 400);
 }
 
 TEST_CASE("a missing required field is named") {
