@@ -302,5 +302,20 @@ TEST_CASE("what stays of a dropped connection's request is nothing") {
   CHECK(NetworkMemory::used_bytes() == before);
 }
 
+TEST_CASE("a connection whose reply is not read yet is not idle, and ends with all of it") {
+  const std::string kBig(u64{1} << 20, 'a');  // more than a socket holds
+  Wire wire;
+  wire.send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+  wire.turn();
+  CHECK_FALSE(wire.connection->is_idle());
+  REQUIRE(wire.handler.held != nullptr);
+  wire.handler.held->reply({.body = kBig});
+  wire.turn();
+  CHECK_FALSE(wire.connection->is_idle());
+  wire.connection->close_soon();
+  CHECK(body_of(wire.read(2000)) == kBig);
+  CHECK(wire.is_ended);
+}
+
 }  // namespace
 }  // namespace tarn::daemon::connection_test
