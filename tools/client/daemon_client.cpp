@@ -54,7 +54,7 @@ std::string DaemonClient::text(const std::string& method, const std::string& tar
                                const std::string& body) const {
   Connection connection(parse_address(address_), request_of(method, target, body));
   const u32 status = connection.response().status();
-  const std::string reply = connection.read_all();
+  std::string reply = connection.read_all();
   if (is_error(status)) fail_with(status, reply);
   return reply;
 }
