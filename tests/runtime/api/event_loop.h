@@ -13,7 +13,7 @@ inline bool is_readable(tarn_engine* engine, int timeout_ms = 0) {
   return poll(&ready, 1, timeout_ms) == 1 && (ready.revents & POLLIN) != 0;
 }
 
-constexpr int kLoopMs = 20'000;  // nobody reaches it
+constexpr int kLoopMs = 300'000;  // of a hang; an emulator reads a prompt for a minute
 
 // The status of a take that waited for the descriptor. Another thread may have been faster, or a
 // dead engine's text thread not ready.
