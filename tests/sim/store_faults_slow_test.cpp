@@ -1,6 +1,6 @@
 // Goal    as store_faults_test.cpp.
-// Method  all power losses, all calls, one bit in seven of more than 1 MiB of records and each of
-//         the labels, by way of a whole start and a read of everything. Counts are printed.
+// Method  all power losses, and all calls. One bit in seven of more than 1 MiB of records, and each
+//         of the labels, with a whole start and a read of everything. Counts are printed.
 #include <doctest/doctest.h>
 
 #include <cstdio>
