@@ -1,5 +1,7 @@
 #include "tools/client/daemon_client.h"
 
+#include <cstdio>
+
 #include "tools/client/event_reader.h"
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
@@ -94,6 +96,11 @@ std::string DaemonClient::stream(
 }
 
 // A reply is flat but for a few levels; the iterative parser needs no stack for what is not.
+void print_reply(const std::string& reply) {
+  std::fwrite(reply.data(), 1, reply.size(), stdout);
+  if (!reply.ends_with('\n')) std::fputc('\n', stdout);
+}
+
 rapidjson::Document parsed_reply(const std::string& text) {
   rapidjson::Document document;
   document.Parse<rapidjson::kParseIterativeFlag>(text.data(), text.size());

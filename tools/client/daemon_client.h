@@ -38,6 +38,8 @@ class DaemonClient {
   Option socket_;
 };
 
+// Prints a reply as it came, and ends its line.
+void print_reply(const std::string& reply);
 // A reply as JSON. Throws Failure.
 rapidjson::Document parsed_reply(const std::string& text);
 // Members of a reply; the value is empty, 0 or false where it is not there, or another type.

@@ -17,14 +17,14 @@ bool is_control(std::string_view character) {
 // Takes the next character, or one byte where there is none.
 struct Next {
   std::string_view bytes;
-  bool is_shown = false;
+  bool is_whole = false, is_shown = false;
 };
 Next take_next(std::string_view& text) {
   const std::string_view character = text.substr(0, text::utf8_bytes_by_lead(text[0]));
   const bool is_whole = text::is_utf8(character);
   const std::string_view bytes = is_whole ? character : text.substr(0, 1);
   text.remove_prefix(bytes.size());
-  return {bytes, is_whole && !is_control(bytes)};
+  return {bytes, is_whole, is_whole && !is_control(bytes)};
 }
 
 // "\x1b"
@@ -61,6 +61,15 @@ void print_escaped(std::string_view text, std::FILE* out) {
       for (const char c : next.bytes) std::fputs(Code(c).text, out);
     }
   }
+}
+
+std::string as_utf8(std::string_view bytes) {
+  std::string out;
+  while (!bytes.empty()) {
+    const Next next = take_next(bytes);
+    out += next.is_whole ? next.bytes : "\xef\xbf\xbd";
+  }
+  return out;
 }
 
 }  // namespace tarn::tools

@@ -72,11 +72,6 @@ class JsonText {
     return end_array();
   }
 
-  // Writes a value that is JSON already.
-  JsonText& raw(std::string_view json) {
-    return writer_.RawValue(json.data(), json.size(), rapidjson::kObjectType), *this;
-  }
-
   std::string_view str() const { return {buffer_.GetString(), buffer_.GetSize()}; }
 
  protected:

@@ -118,12 +118,7 @@ void take(const rapidjson::Value& event, AnswerEnd& end) {
 void ask(const AskCommand& command) {
   const std::string request = request_of(command);
   constexpr const char* kTarget = "/v1/chat/completions";
-  if (command.json) {
-    const std::string reply = command.daemon.text("POST", kTarget, request);
-    std::fwrite(reply.data(), 1, reply.size(), stdout);
-    if (!reply.ends_with('\n')) std::fputc('\n', stdout);
-    return;
-  }
+  if (command.json) return print_reply(command.daemon.text("POST", kTarget, request));
   AnswerEnd end;
   try {
     command.daemon.stream(kTarget, request,

@@ -243,11 +243,7 @@ void print_stored(const rapidjson::Value& row) {
 
 void list_by_daemon(const DaemonClient& daemon, bool json) {
   const std::string reply = daemon.text("GET", "/v1/tarn/store");
-  if (json) {
-    std::fwrite(reply.data(), 1, reply.size(), stdout);
-    if (!reply.ends_with('\n')) std::fputc('\n', stdout);
-    return;
-  }
+  if (json) return print_reply(reply);
   const rapidjson::Document list = parsed_reply(reply);
   const rapidjson::Value& rows = member(list, "data");
   if (!rows.IsArray() || rows.Empty()) {

@@ -62,7 +62,9 @@ Sample sample_of(const DaemonClient& daemon) {
   if (has_store(sample)) {
     try {
       sample.store = daemon.json("GET", "/v1/tarn/store");
-    } catch (const Failure&) {  // only tarnd with one tenant shows its content
+    } catch (const Failure& failure) {
+      if (failure.code != kExitRefused) throw;
+      // Only tarnd with one tenant shows its content.
     }
   }
   sample.counters = {.n_prompt = count_of(state, "prompt_tokens"),

@@ -11,8 +11,6 @@
 namespace tarn::daemon {
 namespace {
 
-std::string sentence_of(const tarn_event& reply) { return {reply.text, reply.text_bytes}; }
-
 // The number behind "retry_ms" in the engine's sentence, in whole seconds; at least 1.
 u64 retry_seconds(std::string_view sentence) {
   constexpr std::string_view kName = "retry_ms";
@@ -54,6 +52,10 @@ HttpError error_of(int32_t status, const std::string& sentence) {
     default:  // the disk, the GPU, or the engine: not this request's fault
       return {.status = 503, .type = "unavailable_error", .message = sentence, .retry_after_s = 5};
   }
+}
+
+HttpError error_of(const tarn_event& reply) {
+  return error_of(reply.status, {reply.text, reply.text_bytes});
 }
 
 Answer::Answer(Answers& all, AnswerPlan plan, std::unique_ptr<AnswerSink> sink)
@@ -123,7 +125,7 @@ void Answer::created(u32 choice, const tarn_event& reply) {
   Lane& lane = lanes_[choice];
   if (reply.status != TARN_OK) {
     lane.stage = Stage::closed;
-    fail(error_of(reply.status, sentence_of(reply)));
+    fail(error_of(reply));
     return check_end();
   }
   opened(choice);
@@ -143,7 +145,7 @@ void Answer::opened(u32 choice) {
 }
 
 void Answer::kept(u32 choice, const tarn_event& reply) {
-  if (reply.status != TARN_OK) return fail(error_of(reply.status, sentence_of(reply)));
+  if (reply.status != TARN_OK) return fail(error_of(reply));
   if (sink_ != nullptr) feed(choice);
 }
 
@@ -173,7 +175,7 @@ void Answer::feed(u32 choice) {
 
 void Answer::fed(u32 choice, const tarn_event& reply) {
   if (sink_ == nullptr) return check_end();
-  if (reply.status != TARN_OK) return fail(error_of(reply.status, sentence_of(reply)));
+  if (reply.status != TARN_OK) return fail(error_of(reply));
   // Before it generates: these are the prompt's tokens alone.
   tarn_session_info info = TARN_INIT(tarn_session_info);
   if (tarn_session_info_get(lanes_[choice].session, &info) == TARN_OK) {
@@ -189,7 +191,7 @@ void Answer::fed(u32 choice, const tarn_event& reply) {
 
 void Answer::computed(u32 choice, const tarn_event& reply) {
   if (sink_ == nullptr) return check_end();
-  if (reply.status != TARN_OK) return fail(error_of(reply.status, sentence_of(reply)));
+  if (reply.status != TARN_OK) return fail(error_of(reply));
   if (plan_.reads_alone) return read(choice);
   for (u32 i = 1; i < plan_.n_choices; ++i) {
     lanes_[choice + i].stage = Stage::opening;
@@ -216,7 +218,7 @@ void Answer::read(u32 choice) {
 void Answer::forked(u32 choice, const tarn_event& reply) {
   if (reply.status != TARN_OK) {
     lanes_[choice].stage = Stage::closed;
-    fail(error_of(reply.status, sentence_of(reply)));
+    fail(error_of(reply));
     return check_end();
   }
   opened(choice);
@@ -237,7 +239,7 @@ void Answer::generate(u32 choice) {
 
 void Answer::generating(u32 choice, const tarn_event& reply) {
   if (sink_ == nullptr) return check_end();
-  if (reply.status != TARN_OK) return fail(error_of(reply.status, sentence_of(reply)));
+  if (reply.status != TARN_OK) return fail(error_of(reply));
   lanes_[choice].stage = Stage::generating;
   begin();
 }

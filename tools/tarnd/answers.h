@@ -156,5 +156,6 @@ class Answers {
 
 // A refusal of the engine as a client sees it.
 HttpError error_of(int32_t status, const std::string& sentence);
+HttpError error_of(const tarn_event& reply);
 
 }  // namespace tarn::daemon

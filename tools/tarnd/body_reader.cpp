@@ -53,25 +53,6 @@ class BodyTokens : public JsonTokens {
   const std::string& sentence() const { return sentence_; }
 
  private:
-  // The names that a table has are few; others are counted and compared, too.
-  class Keys : public KeySet {
-   public:
-    bool add(std::string_view key) {
-      if (!KeySet::add(key)) return false;
-      names_.emplace_back(key);
-      return true;
-    }
-    bool has(std::string_view key) const {
-      for (const std::string& name : names_) {
-        if (name == key) return true;
-      }
-      return false;
-    }
-
-   private:
-    std::vector<std::string> names_;
-  };
-
   bool take_key(std::string_view key) {
     const Field* const row = find_field(endpoint_, key);
     name_ = row != nullptr ? row->name : "";
@@ -87,7 +68,7 @@ class BodyTokens : public JsonTokens {
 
   Endpoint endpoint_;
   Body& body_;
-  Keys keys_;
+  KeySet keys_;
   std::string name_, field_, sentence_;
   std::unique_ptr<ValueReader> value_;
 };

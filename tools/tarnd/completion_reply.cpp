@@ -3,7 +3,8 @@
 #include <ctime>
 #include <set>
 
-#include "tools/tarnd/utf8.h"
+#include "tools/support/escaped.h"
+#include "tools/tarnd/engine_port.h"
 
 namespace tarn::daemon {
 namespace {
@@ -17,8 +18,6 @@ const char* finish_reason(int32_t finish) {
 f64 ms_of(u64 ns) { return static_cast<f64>(ns) / 1e6; }
 
 f64 ratio(f64 a, f64 b) { return b > 0 ? a / b : 0; }
-
-void write_bytes(JsonLine& json, std::string_view bytes) { json.key("bytes").bytes(bytes); }
 
 }  // namespace
 
@@ -147,8 +146,8 @@ void CompletionReply::write_logprobs(JsonLine& json, Choice& choice) const {
 void CompletionReply::write_chat_logprobs(JsonLine& json, const Choice& choice) const {
   const auto write = [&](u32 token, f32 logprob) {
     const std::string bytes = piece(token);
-    json.begin_object().key("token").text(as_utf8(bytes)).key("logprob").real(logprob);
-    write_bytes(json, bytes);
+    json.begin_object().key("token").text(tools::as_utf8(bytes)).key("logprob").real(logprob);
+    json.key("bytes").bytes(bytes);
   };
   json.begin_object().key("content").begin_array();
   for (const Logprob& each : choice.logprobs) {
@@ -166,7 +165,7 @@ void CompletionReply::write_chat_logprobs(JsonLine& json, const Choice& choice) 
 // The older form: parallel lists.
 void CompletionReply::write_text_logprobs(JsonLine& json, const Choice& choice) const {
   json.begin_object().key("tokens").begin_array();
-  for (const Logprob& each : choice.logprobs) json.text(as_utf8(piece(each.token)));
+  for (const Logprob& each : choice.logprobs) json.text(tools::as_utf8(piece(each.token)));
   json.end_array().key("token_logprobs").begin_array();
   for (const Logprob& each : choice.logprobs) json.real(each.logprob);
   json.end_array().key("top_logprobs").begin_array();
@@ -174,7 +173,7 @@ void CompletionReply::write_text_logprobs(JsonLine& json, const Choice& choice) 
     json.begin_object();
     std::set<std::string> keys;  // several ids may have one text, as U+FFFD: the best one stays
     for (const tarn_logprob& other : each.top) {
-      const std::string text = as_utf8(piece(other.token));
+      const std::string text = tools::as_utf8(piece(other.token));
       if (keys.insert(text).second) json.key(text).real(other.logprob);
     }
     json.end_object();
@@ -222,10 +221,7 @@ void CompletionReply::write_usage(JsonLine& json, const AnswerSummary& summary) 
 }
 
 std::string CompletionReply::piece(u32 token) const {
-  char bytes[512];
-  u64 n = 0;
-  if (tarn_piece(form_.engine, token, bytes, sizeof bytes, &n) != TARN_OK) return "";
-  return {bytes, n};
+  return piece_of(form_.engine, token).value_or("");
 }
 
 }  // namespace tarn::daemon

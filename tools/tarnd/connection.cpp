@@ -5,7 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+
+#include "platform/clock/clock.h"
 
 namespace tarn::daemon {
 namespace {
@@ -17,21 +18,10 @@ constexpr u32 kLingerSeconds = 2;
 constexpr u64 kLeaseFactor = 4;
 constexpr u64 kChunkedLeaseBytes = 64 * 1024;  // grows by so many
 
-u64 now_ns() {
-  return static_cast<u64>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
 Connection& self_of(void* self) { return *static_cast<Connection*>(self); }
 
 HttpError error_of(const HeadError& error) {
   return {.status = error.status, .type = "invalid_request_error", .message = error.sentence};
-}
-
-HttpError no_memory() {
-  return {.status = 503,
-          .type = "unavailable_error",
-          .message = "the memory for requests is in use (daemon.memory_bytes): try again",
-          .retry_after_s = 1};
 }
 
 }  // namespace
@@ -198,10 +188,9 @@ std::shared_ptr<Exchange> Connection::new_exchange(const Head& head) {
 }
 
 void Connection::begin_request(const Head& head) {
-  used_at_ns_ = now_ns();
+  used_at_ns_ = SystemClock().now_ns();
   exchange_ = new_exchange(head);
   Request& request = exchange_->request;
-  request.method = head.method;
   request.query = head.query;
   n_body_left_ = head.content_bytes.value_or(0);
   chunks_ = head.is_chunked ? std::make_unique<ChunkedBody>() : nullptr;
@@ -211,7 +200,7 @@ void Connection::begin_request(const Head& head) {
                       .type = "invalid_request_error",
                       .message = "the body is longer than daemon.body_bytes_max"};
   }
-  if (!error && !request.lease.grow_to(n_body_left_ * kLeaseFactor)) error = no_memory();
+  if (!error && !request.lease.grow_to(n_body_left_ * kLeaseFactor)) error = no_request_memory();
   if (error) return refuse(*error, head.keeps_alive && !head.has_body());
   state_ = State::body;
   request.body.reserve(n_body_left_);
@@ -234,7 +223,7 @@ bool Connection::advance_body() {
   } else {
     const u64 lease = (request.body.size() + n + kChunkedLeaseBytes) * kLeaseFactor;
     if (lease > request.lease.bytes() && !request.lease.grow_to(lease)) {
-      return refuse(no_memory(), false), false;
+      return refuse(no_request_memory(), false), false;
     }
     n_taken = chunks_->take({bytes, n}, request.body, handler_.limits().body_bytes_max);
   }

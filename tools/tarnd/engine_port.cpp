@@ -1,10 +1,6 @@
 #include "tools/tarnd/engine_port.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "tools/support/exit_code.h"
 #include "tools/tarnd/log.h"
@@ -35,70 +31,56 @@ tarn_event reply_of(int32_t status, const std::string& sentence) {
 
 }  // namespace
 
-EnginePort::EnginePort(event_base* base) : base_(base) {
-  opened_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (opened_fd_ < 0) throw tools::Failure{tools::kExitIo, "the system gives no eventfd"};
-  opened_ = event_new(base, opened_fd_, EV_READ, on_opened, this);
+EnginePort::EnginePort(event_base* base) : base_(base), opener_(base, [this] { on_read(); }) {
   failed_event_ = event_new(base, -1, 0, on_failed, this);
-  if (opened_ == nullptr || failed_event_ == nullptr || event_add(opened_, nullptr) != 0) {
-    throw tools::Failure{tools::kExitIo, "libevent gives no event"};
-  }
+  if (failed_event_ == nullptr) throw tools::Failure{tools::kExitIo, "libevent gives no event"};
 }
 
 EnginePort::~EnginePort() {
   stops_loading_ = true;
-  if (opener_.joinable()) opener_.join();
+  opener_.join();
   if (ready_ != nullptr) event_free(ready_);  // before the descriptor is closed
-  event_free(opened_);
   event_free(failed_event_);
-  ::close(opened_fd_);
   tarn_close(engine_);
   for (Call* const call : submitted_) delete call;
 }
 
-int32_t EnginePort::on_progress(void* self, uint64_t done, uint64_t total) {
-  EnginePort& port = *static_cast<EnginePort*>(self);
-  port.load_done_bytes_ = done;
-  port.load_total_bytes_ = total;
-  return port.stops_loading_ ? 1 : 0;
-}
-
 void EnginePort::open(EngineSource source) {
   source_ = std::move(source);
-  opener_ = std::thread([this] {
-    tarn_options options = TARN_INIT(tarn_options);
-    options.model_path = source_.model_path.c_str();
-    options.config_toml = source_.config_toml.c_str();
-    if (!source_.chat_template.empty()) options.chat_template = source_.chat_template.c_str();
-    options.log = log_engine;
-    options.log_level = 0;
-    options.fatal = on_fatal;
-    options.progress = on_progress;
-    options.progress_context = this;
-    status_ = tarn_open(&options, &engine_);
-    if (status_ != TARN_OK) sentence_ = tarn_error_text();
-    const u64 one = 1;
-    [[maybe_unused]] const ssize_t n = ::write(opened_fd_, &one, sizeof one);
-  });
+  opener_.start([this] { read_model(); });
 }
 
-void EnginePort::on_opened(evutil_socket_t, short, void* self) {
-  EnginePort& port = *static_cast<EnginePort*>(self);
-  port.opener_.join();
-  const int fd = port.status_ == TARN_OK ? tarn_engine_fd(port.engine_) : -1;
-  if (port.status_ == TARN_OK && fd < 0) {
-    port.status_ = TARN_INTERNAL;
-    port.sentence_ = tarn_error_text();
+void EnginePort::read_model() {
+  tarn_options options = TARN_INIT(tarn_options);
+  options.model_path = source_.model_path.c_str();
+  options.config_toml = source_.config_toml.c_str();
+  if (!source_.chat_template.empty()) options.chat_template = source_.chat_template.c_str();
+  options.log = log_engine;
+  options.log_level = 0;
+  options.fatal = on_fatal;
+  options.progress = [](void* self, uint64_t, uint64_t) -> int32_t {
+    return static_cast<EnginePort*>(self)->stops_loading_ ? 1 : 0;
+  };
+  options.progress_context = this;
+  status_ = tarn_open(&options, &engine_);
+  if (status_ != TARN_OK) sentence_ = tarn_error_text();
+}
+
+void EnginePort::on_read() {
+  const int fd = status_ == TARN_OK ? tarn_engine_fd(engine_) : -1;
+  if (status_ == TARN_OK && fd < 0) {
+    status_ = TARN_INTERNAL;
+    sentence_ = tarn_error_text();
   }
   if (fd >= 0) {
-    port.ready_ = event_new(port.base_, fd, EV_READ | EV_PERSIST, on_ready, self);
-    if (port.ready_ == nullptr || event_add(port.ready_, nullptr) != 0) {
-      port.status_ = TARN_INTERNAL;
-      port.sentence_ = "no memory for the engine's event (daemon.memory_bytes)";
+    ready_ = event_new(base_, fd, EV_READ | EV_PERSIST, on_ready, this);
+    if (ready_ == nullptr || event_add(ready_, nullptr) != 0) {
+      status_ = TARN_INTERNAL;
+      sentence_ = "no memory for the engine's event (daemon.memory_bytes)";
     }
   }
-  port.state_ = port.status_ == TARN_OK ? State::ready : State::failed;
-  if (port.on_state) port.on_state();
+  state_ = status_ == TARN_OK ? State::ready : State::failed;
+  if (on_state) on_state();
 }
 
 void EnginePort::on_ready(evutil_socket_t, short, void* self) {
@@ -118,12 +100,10 @@ void EnginePort::take_events() {
     const std::unique_ptr<Call> call(static_cast<Call*>(event.request));
     submitted_.erase(call.get());
     call->done(event);
-    while (!waiting_.empty() && submitted_.size() < 256) {
+    while (!waiting_.empty()) {
       std::unique_ptr<Call> next = std::move(waiting_.front());
       waiting_.pop_front();
-      const size_t n_before = waiting_.size();
-      submit(std::move(next));
-      if (waiting_.size() > n_before) break;
+      if (!submit(std::move(next))) break;
     }
   }
 }
@@ -138,15 +118,18 @@ void EnginePort::call(Submit submit_call, Done done) {
   submit(std::move(call));
 }
 
-void EnginePort::submit(std::unique_ptr<Call> call) {
+bool EnginePort::submit(std::unique_ptr<Call> call) {
   const int32_t status = call->submit(engine_, call.get());
+  if (status == TARN_WOULD_BLOCK) {
+    waiting_.push_front(std::move(call));
+    return false;
+  }
   if (status == TARN_OK) {
     submitted_.insert(call.release());
-  } else if (status == TARN_WOULD_BLOCK) {
-    waiting_.push_front(std::move(call));
   } else {
     fail_later(std::move(call), status, tarn_error_text());
   }
+  return true;
 }
 
 void EnginePort::fail_later(std::unique_ptr<Call> call, int32_t status,
@@ -175,6 +158,13 @@ void EnginePort::end(int32_t status) {
   for (auto& call : waiting_) fail_later(std::move(call), status, sentence_);
   waiting_.clear();
   if (on_state) on_state();
+}
+
+std::optional<std::string> piece_of(tarn_engine* engine, u32 token) {
+  char bytes[512];
+  u64 n = 0;
+  if (tarn_piece(engine, token, bytes, sizeof bytes, &n) != TARN_OK) return std::nullopt;
+  return std::string(bytes, n);
 }
 
 }  // namespace tarn::daemon

@@ -11,12 +11,13 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
-#include <thread>
 #include <unordered_set>
 
 #include "platform/base/types.h"
 #include "runtime/api/tarn.h"
+#include "tools/tarnd/loop_thread.h"
 
 namespace tarn::daemon {
 
@@ -46,8 +47,6 @@ class EnginePort {
   int32_t status() const { return status_; }
   const std::string& sentence() const { return sentence_; }
   tarn_engine* get() const { return engine_; }
-  u64 load_progress_bytes() const { return load_done_bytes_; }
-  u64 load_total_bytes() const { return load_total_bytes_; }
 
   // Submits a call, now or when there is room. `done` gets its reply, or what the submission
   // returned in the form of one, or the engine's end.
@@ -58,29 +57,26 @@ class EnginePort {
     Submit submit;
     Done done;
   };
-  static void on_opened(evutil_socket_t, short, void* self);
   static void on_ready(evutil_socket_t, short, void* self);
   static void on_failed(evutil_socket_t, short, void* self);
-  static int32_t on_progress(void* self, uint64_t done, uint64_t total);
 
+  void read_model();
+  void on_read();
   void take_events();
-  void submit(std::unique_ptr<Call> call);
+  // Whether it is submitted or failed; false: there was no room, and it waits first in line.
+  bool submit(std::unique_ptr<Call> call);
   void fail_later(std::unique_ptr<Call> call, int32_t status, const std::string& sentence);
   void end(int32_t status);
 
   event_base* base_;
   State state_ = State::loading;
   EngineSource source_;
-  std::thread opener_;
-  int opened_fd_ = -1;  // an eventfd of ours
-  event* opened_ = nullptr;
   event* ready_ = nullptr;
   event* failed_event_ = nullptr;
   tarn_engine* engine_ = nullptr;
   int32_t status_ = TARN_OK;
   std::string sentence_;
   std::atomic<bool> stops_loading_{false};
-  std::atomic<u64> load_done_bytes_{0}, load_total_bytes_{0};
   std::unordered_set<Call*> submitted_;
   std::deque<std::unique_ptr<Call>> waiting_;
   struct Failed {
@@ -89,6 +85,12 @@ class EnginePort {
     std::string sentence;
   };
   std::deque<Failed> failed_;
+  LoopThread opener_;
 };
+
+// The bytes of a token; none if the vocabulary does not have it.
+std::optional<std::string> piece_of(tarn_engine* engine, u32 token);
+// How many ids a text can have: a token has a byte at least, beside BOS and EOS.
+inline u64 ids_max(u64 text_bytes) { return text_bytes + 8; }
 
 }  // namespace tarn::daemon

@@ -55,6 +55,17 @@ HttpError invalid_request(const std::string& message, const std::string& param) 
   return {.status = 400, .type = "invalid_request_error", .message = message, .param = param};
 }
 
+HttpError unavailable(const std::string& message, u64 retry_after_s) {
+  return {.status = 503,
+          .type = "unavailable_error",
+          .message = message,
+          .retry_after_s = retry_after_s};
+}
+
+HttpError no_request_memory() {
+  return unavailable("the memory for requests is in use (daemon.memory_bytes): try again", 1);
+}
+
 std::string error_body(const HttpError& error) {
   tools::JsonLine json;
   json.begin_object().key("error").begin_object().key("code");

@@ -17,10 +17,12 @@
 namespace tarn::daemon {
 
 class Connection;
+struct Route;
 
 struct Request {
-  std::string id;  // X-Request-Id
-  std::string method, path, query;
+  std::string id;                // X-Request-Id
+  const Route* route = nullptr;  // by the head; nullptr: there is none
+  std::string path, query;
   std::string body;
   Peer peer;
   Lease lease;  // for the body and what is made of it
@@ -37,6 +39,8 @@ struct HttpError {
 };
 std::string error_body(const HttpError& error);
 HttpError invalid_request(const std::string& message, const std::string& param = "");
+HttpError unavailable(const std::string& message, u64 retry_after_s);
+HttpError no_request_memory();
 
 struct Reply {
   int status = 200;

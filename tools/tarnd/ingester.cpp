@@ -1,38 +1,13 @@
 #include "tools/tarnd/ingester.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <chrono>
-
-#include "tools/support/exit_code.h"
+#include "platform/clock/clock.h"
+#include "tools/tarnd/engine_port.h"
 
 namespace tarn::daemon {
-namespace {
-
-u64 now_ns() {
-  return static_cast<u64>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
-}  // namespace
-
-Ingester::Ingester(event_base* base)
-    : ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      ended_(event_new(base, ended_fd_, EV_READ | EV_PERSIST, on_end, this)) {
-  if (ended_fd_ < 0 || ended_ == nullptr || event_add(ended_, nullptr) != 0) {
-    throw tools::Failure{tools::kExitIo, "the system gives no eventfd"};
-  }
-}
-
-Ingester::~Ingester() {
-  join();
-  event_free(ended_);
-  ::close(ended_fd_);
-}
 
 void Ingester::join() {
   cancel();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 void Ingester::start(tarn_engine* engine, IngestJob job,
@@ -41,11 +16,11 @@ void Ingester::start(tarn_engine* engine, IngestJob job,
   end_ = {};
   done_ = std::move(done);
   is_cancelled_ = false;
-  thread_ = std::thread([this, engine] { run(engine); });
+  thread_.start([this, engine] { run(engine); });
 }
 
 void Ingester::run(tarn_engine* engine) {
-  const u64 begin_ns = now_ns();
+  const u64 begin_ns = SystemClock().now_ns();
   tarn_ingest_options options = TARN_INIT(tarn_ingest_options);
   if (!job_.tenant.empty()) options.tenant = job_.tenant.c_str();
   options.progress = [](void* self, const tarn_session_info*) {
@@ -53,8 +28,7 @@ void Ingester::run(tarn_engine* engine) {
   };
   options.progress_context = this;
   if (job_.ids.empty()) {
-    // A token has a byte at least, beside BOS and EOS.
-    job_.ids.resize(job_.text.size() + 8);
+    job_.ids.resize(ids_max(job_.text.size()));
     u64 n = 0;
     end_.status = tarn_tokenize(engine, job_.text.data(), job_.text.size(), TARN_ADD_SPECIAL,
                                 job_.ids.data(), job_.ids.size(), &n);
@@ -69,21 +43,14 @@ void Ingester::run(tarn_engine* engine) {
   end_.n_tokens = job_.ids.size();
   end_.n_reused = ingested.n_reused;
   end_.bytes_written = ingested.bytes_written;
-  end_.took_ns = now_ns() - begin_ns;
-  const u64 one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(ended_fd_, &one, sizeof one);
+  end_.took_ns = SystemClock().now_ns() - begin_ns;
 }
 
-void Ingester::on_end(evutil_socket_t fd, short, void* self) {
-  Ingester& ingester = *static_cast<Ingester*>(self);
-  u64 n = 0;
-  [[maybe_unused]] const ssize_t read_bytes = ::read(fd, &n, sizeof n);
-  if (!ingester.thread_.joinable()) return;
-  ingester.thread_.join();
-  ingester.job_ = {};
-  const auto done = std::move(ingester.done_);
-  ingester.done_ = nullptr;
-  if (done) done(ingester.end_);
+void Ingester::on_end() {
+  job_ = {};
+  const auto done = std::move(done_);
+  done_ = nullptr;
+  if (done) done(end_);
 }
 
 }  // namespace tarn::daemon

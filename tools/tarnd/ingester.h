@@ -2,16 +2,14 @@
 // call waits, and has the rules for names and for what is there already. The loop gets its end.
 #pragma once
 
-#include <event2/event.h>
-
 #include <atomic>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "platform/base/types.h"
 #include "runtime/api/tarn_store.h"
+#include "tools/tarnd/loop_thread.h"
 
 namespace tarn::daemon {
 
@@ -29,12 +27,12 @@ struct IngestEnd {
 
 class Ingester {
  public:
-  explicit Ingester(event_base* base);
+  explicit Ingester(event_base* base) : thread_(base, [this] { on_end(); }) {}
   Ingester(const Ingester&) = delete;
   Ingester& operator=(const Ingester&) = delete;
-  ~Ingester();
+  ~Ingester() { join(); }
 
-  bool is_busy() const { return thread_.joinable(); }
+  bool is_busy() const { return thread_.is_busy(); }
   // Only if it is not busy. `done` is called on the loop's thread.
   void start(tarn_engine* engine, IngestJob job, std::function<void(const IngestEnd&)> done);
   // What was read stays. `done` is called all the same.
@@ -42,16 +40,14 @@ class Ingester {
   void join();  // before the engine is closed
 
  private:
-  static void on_end(evutil_socket_t, short, void* self);
   void run(tarn_engine* engine);
+  void on_end();
 
-  int ended_fd_;
-  event* ended_;
-  std::thread thread_;
   std::atomic<bool> is_cancelled_{false};
   IngestJob job_;
   IngestEnd end_;
   std::function<void(const IngestEnd&)> done_;
+  LoopThread thread_;
 };
 
 }  // namespace tarn::daemon

@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "tools/support/exit_code.h"
+#include "tools/tarnd/notify.h"
 
 namespace tarn::daemon {
 namespace {
@@ -117,7 +118,6 @@ Listener open_unix(const std::string& address, const ListenRules& rules) {
 struct TcpAddress {
   sockaddr_storage bytes{};
   socklen_t n_bytes = 0;
-  bool is_loopback = false;
 };
 
 std::optional<TcpAddress> parse_tcp(std::string_view text) {
@@ -135,7 +135,6 @@ std::optional<TcpAddress> parse_tcp(std::string_view text) {
     at.sin6_family = AF_INET6;
     at.sin6_port = htons(port);
     if (inet_pton(AF_INET6, host.c_str(), &at.sin6_addr) != 1) return std::nullopt;
-    address.is_loopback = IN6_IS_ADDR_LOOPBACK(&at.sin6_addr);
     std::memcpy(&address.bytes, &at, sizeof at);
     address.n_bytes = sizeof at;
     return address;
@@ -144,16 +143,22 @@ std::optional<TcpAddress> parse_tcp(std::string_view text) {
   at.sin_family = AF_INET;
   at.sin_port = htons(port);
   if (inet_pton(AF_INET, host.c_str(), &at.sin_addr) != 1) return std::nullopt;
-  address.is_loopback = (ntohl(at.sin_addr.s_addr) >> 24) == 127;
   std::memcpy(&address.bytes, &at, sizeof at);
   address.n_bytes = sizeof at;
   return address;
 }
 
+bool is_loopback(const sockaddr_storage& at) {
+  if (at.ss_family == AF_INET6) {
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&at)->sin6_addr);
+  }
+  return (ntohl(reinterpret_cast<const sockaddr_in*>(&at)->sin_addr.s_addr) >> 24) == 127;
+}
+
 Listener open_tcp(const std::string& address, const ListenRules& rules) {
   const auto at = parse_tcp(std::string_view(address).substr(kTcp.size()));
   if (!at) refuse(address, "give an address and a port: tcp://127.0.0.1:8080, tcp://[::1]:8080");
-  if (!at->is_loopback && !rules.beyond_loopback) {
+  if (!is_loopback(at->bytes) && !rules.beyond_loopback) {
     refuse(address,
            "other machines could connect: set daemon.beyond_loopback = true too, if that is meant");
   }
@@ -166,13 +171,6 @@ Listener open_tcp(const std::string& address, const ListenRules& rules) {
   }
   if (listen(fd.get(), static_cast<int>(rules.backlog)) != 0) system_failed(address, "listen");
   return {fd.release(), /*tcp=*/true, address};
-}
-
-bool is_loopback(const sockaddr_storage& at) {
-  if (at.ss_family == AF_INET6) {
-    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&at)->sin6_addr);
-  }
-  return (ntohl(reinterpret_cast<const sockaddr_in*>(&at)->sin_addr.s_addr) >> 24) == 127;
 }
 
 Listener passed(int fd, const ListenRules& rules) {
@@ -201,13 +199,6 @@ Listener passed(int fd, const ListenRules& rules) {
   return {fd, /*tcp=*/true, name};
 }
 
-u32 number_in(const char* name) {
-  const char* const text = std::getenv(name);
-  u32 value = 0;
-  if (text != nullptr) std::from_chars(text, text + std::strlen(text), value);
-  return value;
-}
-
 }  // namespace
 
 Listener::Listener(Listener&& other) noexcept
@@ -232,12 +223,12 @@ Listener open_listener(const std::string& address, const ListenRules& rules) {
 std::vector<Listener> passed_listeners(const ListenRules& rules) {
   std::vector<Listener> listeners;
   constexpr u32 kFdsMax = 16;
-  const u32 n = number_in("LISTEN_FDS");
-  const bool is_ours = number_in("LISTEN_PID") == static_cast<u32>(getpid());
+  const u64 n = number_in("LISTEN_FDS");
+  const bool is_ours = number_in("LISTEN_PID") == static_cast<u64>(getpid());
   for (const char* name : {"LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"}) unsetenv(name);
   if (!is_ours) return listeners;
   if (n > kFdsMax) refuse("LISTEN_FDS", "more than 16 sockets");
-  for (u32 i = 0; i < n; ++i) {
+  for (u64 i = 0; i < n; ++i) {
     listeners.push_back(passed(kFirstPassedFd + static_cast<int>(i), rules));
   }
   return listeners;

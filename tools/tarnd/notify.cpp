@@ -10,16 +10,12 @@
 #include <cstring>
 
 namespace tarn::daemon {
-namespace {
-
-u64 number_in(const char* name) {
-  const char* const text = std::getenv(name);
+u64 number_in(const char* variable) {
+  const char* const text = std::getenv(variable);
   u64 value = 0;
   if (text != nullptr) std::from_chars(text, text + std::strlen(text), value);
   return value;
 }
-
-}  // namespace
 
 Notify::Notify() {
   const char* const path = std::getenv("NOTIFY_SOCKET");

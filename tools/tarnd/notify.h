@@ -7,6 +7,9 @@
 
 namespace tarn::daemon {
 
+// A decimal number in the environment; 0 if there is none.
+u64 number_in(const char* variable);
+
 class Notify {
  public:
   // Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and removes them from the environment.

@@ -54,7 +54,7 @@ void list(Service& service, const std::shared_ptr<Exchange>& exchange,
       },
       [listing, exchange, &service](const tarn_event& reply) {
         if (reply.status != TARN_OK) {
-          return exchange->reply(error_of(reply.status, {reply.text, reply.text_bytes}));
+          return exchange->reply(error_of(reply));
         }
         if (listing->n > listing->rows.size()) {
           listing->rows.resize(listing->n, TARN_INIT(tarn_stored));
@@ -105,7 +105,7 @@ void answer_store_remove(Service& service, const std::shared_ptr<Exchange>& exch
       },
       [name, exchange](const tarn_event& reply) {
         if (reply.status != TARN_OK) {
-          return exchange->reply(error_of(reply.status, {reply.text, reply.text_bytes}));
+          return exchange->reply(error_of(reply));
         }
         tools::JsonLine json;
         json.begin_object().key("object").text("tarn.store.deleted").key("name").text(*name);

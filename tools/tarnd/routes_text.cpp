@@ -1,20 +1,12 @@
 // /tokenize, /detokenize and /apply-template. What is submitted lives in a Call until its reply.
 #include "runtime/api/tarn_chat.h"
+#include "runtime/text/unicode.h"
+#include "tools/support/escaped.h"
 #include "tools/support/json.h"
 #include "tools/tarnd/routes.h"
-#include "tools/tarnd/utf8.h"
 
 namespace tarn::daemon {
 namespace {
-
-std::string sentence_of(const tarn_event& reply) { return {reply.text, reply.text_bytes}; }
-
-std::string piece_of(tarn_engine* engine, u32 token, bool* is_known) {
-  char bytes[512];
-  u64 n = 0;
-  *is_known = tarn_piece(engine, token, bytes, sizeof bytes, &n) == TARN_OK;
-  return *is_known ? std::string(bytes, n) : "";
-}
 
 struct Tokenizing {
   Body body;
@@ -29,10 +21,9 @@ void write_tokens(Service& service, const Tokenizing& call, tools::JsonLine& jso
       json.number(call.ids[i]);
       continue;
     }
-    bool is_known = false;
-    const std::string piece = piece_of(service.port.get(), call.ids[i], &is_known);
+    const std::string piece = piece_of(service.port.get(), call.ids[i]).value_or("");
     json.begin_object().key("id").number(call.ids[i]).key("piece");
-    is_utf8(piece) ? json.text(piece) : json.bytes(piece);
+    text::is_utf8(piece) ? json.text(piece) : json.bytes(piece);
     json.end_object();
   }
   json.end_array().end_object();
@@ -45,15 +36,11 @@ void answer_tokenize(Service& service, const std::shared_ptr<Exchange>& exchange
   if (auto error = read_body(kTokenize, exchange->request.body, call->body)) {
     return exchange->reply(*error);
   }
-  // A token has a byte at least, beside BOS and EOS.
-  call->ids.resize(call->body.content.size() + 8);
+  call->ids.resize(ids_max(call->body.content.size()));
   const u64 piece_bytes = call->body.with_pieces ? 64 : 12;
   if (!exchange->request.lease.grow_to(exchange->request.lease.bytes() +
                                        call->ids.size() * piece_bytes)) {
-    return exchange->reply({.status = 503,
-                            .type = "unavailable_error",
-                            .message = "the memory for requests is in use: try again",
-                            .retry_after_s = 1});
+    return exchange->reply(no_request_memory());
   }
   service.port.call(
       [call](tarn_engine* engine, void* request) {
@@ -65,7 +52,7 @@ void answer_tokenize(Service& service, const std::shared_ptr<Exchange>& exchange
       },
       [call, exchange, &service](const tarn_event& reply) {
         if (reply.status != TARN_OK) {
-          return exchange->reply(error_of(reply.status, sentence_of(reply)));
+          return exchange->reply(error_of(reply));
         }
         tools::JsonLine json;
         write_tokens(service, *call, json);
@@ -80,15 +67,15 @@ void answer_detokenize(Service& service, const std::shared_ptr<Exchange>& exchan
   }
   std::string text;
   for (size_t i = 0; i < body.tokens.size(); ++i) {
-    bool is_known = false;
-    text += piece_of(service.port.get(), body.tokens[i], &is_known);
-    if (!is_known) {
+    const std::optional<std::string> piece = piece_of(service.port.get(), body.tokens[i]);
+    if (!piece) {
       return exchange->reply(invalid_request(
           "'tokens' has an id that is no token: entry " + std::to_string(i), "tokens"));
     }
+    text += *piece;
   }
   tools::JsonLine json;
-  json.begin_object().key("content").text(as_utf8(text)).end_object();
+  json.begin_object().key("content").text(tools::as_utf8(text)).end_object();
   exchange->reply({.body = json.str()});
 }
 
@@ -124,7 +111,7 @@ void render(Service& service, const std::shared_ptr<Exchange>& exchange,
           return render(service, exchange, call, /*is_second=*/true);
         }
         if (reply.status != TARN_OK) {
-          return exchange->reply(error_of(reply.status, sentence_of(reply)));
+          return exchange->reply(error_of(reply));
         }
         call->text.resize(call->text_bytes);
         tools::JsonLine json;

@@ -6,13 +6,6 @@
 namespace tarn::daemon {
 namespace {
 
-HttpError unavailable(const std::string& message, u64 retry_after_s) {
-  return {.status = 503,
-          .type = "unavailable_error",
-          .message = message,
-          .retry_after_s = retry_after_s};
-}
-
 HttpError not_allowed(int status, const std::string& message) {
   const bool is_key = status == 401;
   return {.status = status,
@@ -58,7 +51,7 @@ Service::Service(event_base* base, EnginePort& engine_port, const Settings& sett
 std::optional<HttpError> Service::on_head(const Head& head, Request& request) {
   if (!unescape(head.path, request.path)) return invalid_request("a bad escape in the path");
   std::string_view allowed;
-  const Route* const route = find_route(head.method, request.path, &allowed);
+  const Route* const route = request.route = find_route(head.method, request.path, &allowed);
   const bool is_public = route != nullptr && route->is_public;
   if (request.peer.is_tcp || request.path == "/") {
     if (auto error = check_tcp(head, request, is_public)) return error;
@@ -94,16 +87,12 @@ std::optional<HttpError> Service::check_tcp(const Head& head, Request& request,
 }
 
 void Service::on_request(const std::shared_ptr<Exchange>& exchange) {
-  std::string_view allowed;
-  const Route* const route = find_route(exchange->request.method, exchange->request.path, &allowed);
-  route->answer(*this, exchange);
+  exchange->request.route->answer(*this, exchange);
 }
 
 void Service::on_replied(const Exchange& exchange) {
   const Request& request = exchange.request;
-  std::string_view allowed;
-  const Route* const route = find_route(request.method, request.path, &allowed);
-  const std::string path = route != nullptr ? route->path : "other";
+  const std::string path = request.route != nullptr ? request.route->path : "other";
   if (exchange.status() == 0) {
     ++counts_.n_gone;
     log_event(Event::client_gone, {{"id", request.id}, {"path", path}});
@@ -160,7 +149,7 @@ void Service::with_status(const std::shared_ptr<Exchange>& exchange, std::functi
       },
       [this, status, exchange, then = std::move(then)](const tarn_event& reply) {
         if (reply.status != TARN_OK) {
-          return exchange->fail(error_of(reply.status, {reply.text, reply.text_bytes}));
+          return exchange->fail(error_of(reply));
         }
         model.status = *status;
         then();

@@ -294,8 +294,12 @@ class Copy : public ValueReader {
 
 }  // namespace
 
+bool KeySet::has(std::string_view key) const {
+  return std::ranges::find(keys_, key) != keys_.end();
+}
+
 bool KeySet::add(std::string_view key) {
-  if (keys_.size() == kKeysMax || std::ranges::find(keys_, key) != keys_.end()) return false;
+  if (keys_.size() == kKeysMax || has(key)) return false;
   keys_.push_back(key);
   return true;
 }

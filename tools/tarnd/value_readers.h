@@ -40,6 +40,7 @@ std::unique_ptr<ValueReader> value_reader(const Field* field, Endpoint endpoint,
 class KeySet {
  public:
   bool add(std::string_view key);
+  bool has(std::string_view key) const;
   void clear() { keys_.clear(); }
 
  private:

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "runtime/text/unicode.h"
+
 namespace tarn::tools::escaped_test {
 namespace {
 
@@ -63,6 +65,23 @@ TEST_CASE("text of several lines is printed with them, and with nothing else tha
   CHECK(printed("a\x1b]0;b\x07\r\x7f") == "a\\x1b]0;b\\x07\\x0d\\x7f");
   CHECK(printed("\xc2\x9b") == "\\xc2\\x9b");
   CHECK(printed("\xff") == "\\xff");
+}
+
+TEST_CASE("bytes that are no UTF-8 become U+FFFD, one by one") {
+  for (const char* each :
+       {"", "a", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"}) {
+    CHECK(text::is_utf8(each));
+    CHECK(as_utf8(each) == each);
+  }
+  for (const char* each : {"\x80", "\xc0\xaf", "\xc3", "\xe0\x80\x80", "\xed\xa0\x80",
+                           "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe2\x82"}) {
+    CHECK_FALSE(text::is_utf8(each));
+    CHECK(text::is_utf8(as_utf8(each)));
+  }
+  CHECK(as_utf8("a\xff"
+                "b") ==
+        "a\xef\xbf\xbd"
+        "b");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Goal    The log's lines, the notify protocol, the network's memory, and bytes that are no UTF-8.
+// Goal    The log's lines, the notify protocol, and the network's memory.
 // Method  Tables, and a datagram socket of the test's own.
 #include <doctest/doctest.h>
 #include <event2/buffer.h>
@@ -12,7 +12,6 @@
 #include "tools/tarnd/log.h"
 #include "tools/tarnd/network_memory.h"
 #include "tools/tarnd/notify.h"
-#include "tools/tarnd/utf8.h"
 
 namespace tarn::daemon::support_test {
 namespace {
@@ -85,23 +84,6 @@ TEST_CASE("libevent gets no more than the limit, and leases leave it some") {
   CHECK(all.grow_to(10));
   CHECK(more.grow_to(100'000));
   CHECK(NetworkMemory::used_bytes() == before + 100'010);
-}
-
-TEST_CASE("UTF-8") {
-  for (const char* text :
-       {"", "a", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"}) {
-    CHECK(is_utf8(text));
-    CHECK(as_utf8(text) == text);
-  }
-  for (const char* text : {"\x80", "\xc0\xaf", "\xc3", "\xe0\x80\x80", "\xed\xa0\x80",
-                           "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe2\x82"}) {
-    CHECK_FALSE(is_utf8(text));
-    CHECK(is_utf8(as_utf8(text)));
-  }
-  CHECK(as_utf8("a\xff"
-                "b") ==
-        "a\xef\xbf\xbd"
-        "b");
 }
 
 }  // namespace
