@@ -67,7 +67,9 @@ enum class Op : u8 { none, put, read, erase, flush };
 struct Event {
   Op op = Op::none;
   Outcome outcome = Outcome::ok;
-  bool lent = false;  // the disk still uses the buffer; `returned` follows
+  // The disk still uses the buffer, which stays in place; `returned` follows. A put's buffer may
+  // change: its record is never published.
+  bool lent = false;
   u64 tag = 0;
   RecordRef ref{};
 };

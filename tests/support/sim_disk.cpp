@@ -362,12 +362,16 @@ i64 SimIo::perform_write(const Call& call) {
   const auto found = std::find_if(unsynced.begin(), unsynced.end(),
                                   [&](const SimDisk::Write& w) { return w.id == call.write_id; });
   TARN_ASSERT(found != unsynced.end());
-  // The buffer belongs to the backend until now.
+  const SimDisk::Planned& planned = call.planned;
+  const auto fault_is = [&](SimFault fault) { return planned.has_fault && planned.fault == fault; };
+  // The buffer belongs to the backend until now. But who was told that a put has stalled may change
+  // it: the disk then gets what it holds at last.
+  if (fault_is(SimFault::never)) {
+    std::copy_n(call.transfer.next_data(), found->bytes.size(), found->bytes.begin());
+  }
   TARN_ASSERT(std::equal(found->bytes.begin(), found->bytes.end(), call.transfer.next_data()));
   const u64 end = found->offset + found->bytes.size();
   const u64 size = disk_.files_[found->file_idx].now.size();
-  const SimDisk::Planned& planned = call.planned;
-  const auto fault_is = [&](SimFault fault) { return planned.has_fault && planned.fault == fault; };
   i64 answer = 0;
   if (fault_is(SimFault::error)) answer = -planned.error;
   if (end > size && disk_.used_bytes() + (end - size) > disk_.script.capacity_bytes) {
