@@ -18,6 +18,7 @@ if not os.path.exists(COMMAND) and shutil.which("schemathesis") is None:
 COMMAND = COMMAND if os.path.exists(COMMAND) else "schemathesis"
 
 PROGRAM, (OPENAPI, *ARGUMENTS) = program_and_arguments()
+OPENAPI = os.path.abspath(OPENAPI)  # schemathesis runs in the daemon's folder
 EXAMPLES = os.environ.get("TARN_SCHEMA_EXAMPLES", "50")
 SEED = os.environ.get("TARN_TEST_SEED", "1")
 # What a schema cannot say may refuse a request that it allows: a prompt that is too long, an id
