@@ -155,14 +155,16 @@ class Builder {
 
 MaybeValue read_json(Machine& m, std::string_view json, const char* what, u8 origin, bool by_item) {
   if (json.size() > m.spare().size()) return m.no_memory();  // which is a quarter of the memory
-  // A value takes at least two bytes of JSON, with what separates it from the next.
-  const std::span<char> text = m.alloc<char>(json.size() + 1);
+  // RapidJSON's check of UTF-8 takes the three bytes behind a lead, whatever the first of them is.
+  constexpr u64 kZeroBytes = 4;
+  const std::span<char> text = m.alloc<char>(json.size() + kZeroBytes);
   if (text.empty()) return Failed{};
   json.copy(text.data(), json.size());
-  text[json.size()] = '\0';
+  std::ranges::fill(text.subspan(json.size()), '\0');
   m.work(u64{4} * json.size());
   const std::span<std::byte> lent = m.spare();
   Bump spare(lent);
+  // A value takes at least two bytes of JSON, with what separates it from the next.
   const u64 n_stack = std::min<u64>(json.size() / 2 + 2, lent.size() / sizeof(Value) - 1);
   const std::span<Value> stack = spare.alloc<Value>(n_stack).value_or(std::span<Value>());
 
