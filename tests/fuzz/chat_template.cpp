@@ -11,6 +11,7 @@
 #include "platform/base/types.h"
 #include "runtime/chat/chat_template.h"
 #include "runtime/text/unicode.h"
+#include "tests/fuzz/fuzz_input.h"
 
 namespace {
 
@@ -26,9 +27,7 @@ constexpr std::string_view kMessages =
 constexpr std::string_view kTools =
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"a\":1e3}}}]";
 
-void require(bool condition) {
-  if (!condition) __builtin_trap();
-}
+using tarn::test::require;
 
 }  // namespace
 

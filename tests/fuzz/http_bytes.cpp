@@ -15,9 +15,7 @@ using namespace tarn::daemon;
 
 constexpr u64 kBodyBytesMax = 4096;
 
-void require(bool condition) {
-  if (!condition) __builtin_trap();
-}
+using tarn::test::require;
 
 // What a program that reads leniently could understand differently.
 void check_taken(std::string_view bytes, const Head& head) {

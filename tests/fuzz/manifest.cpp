@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/reuse/manifest.h"
+#include "tests/fuzz/fuzz_input.h"
 #include "tests/support/manifest_bytes.h"
 
 namespace {
@@ -15,9 +16,7 @@ using tarn::u32;
 using tarn::u64;
 using tarn::u8;
 
-void require(bool condition) {
-  if (!condition) __builtin_trap();
-}
+using tarn::test::require;
 
 const tarn::Crc32c& crc() { return tarn::crc32c_ways()[0]; }
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "runtime/reuse/session_copy.h"
+#include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/session_bytes.h"
 #include "tests/support/sim_disk.h"
 #include "tests/support/store_invariants.h"
@@ -26,9 +27,7 @@ namespace store = tarn::store;
 constexpr u64 kFrames = 64;
 using tarn::test::kSessionHere;
 
-void require(bool condition) {
-  if (!condition) __builtin_trap();
-}
+using tarn::test::require;
 
 const tarn::Crc32c& crc() { return tarn::crc32c_ways()[0]; }
 

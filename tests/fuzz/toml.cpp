@@ -6,12 +6,11 @@
 #include <utility>
 
 #include "runtime/config/config.h"
+#include "tests/fuzz/fuzz_input.h"
 
 namespace {
 
-void require(bool condition) {
-  if (!condition) __builtin_trap();
-}
+using tarn::test::require;
 
 // Every field of `one` has the bytes of the same field of `other`.
 struct Equal {
