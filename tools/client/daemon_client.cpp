@@ -95,12 +95,12 @@ std::string DaemonClient::stream(
   return "";
 }
 
-// A reply is flat but for a few levels; the iterative parser needs no stack for what is not.
 void print_reply(const std::string& reply) {
   std::fwrite(reply.data(), 1, reply.size(), stdout);
   if (!reply.ends_with('\n')) std::fputc('\n', stdout);
 }
 
+// A reply is flat but for a few levels; the iterative parser needs no stack for what is not.
 rapidjson::Document parsed_reply(const std::string& text) {
   rapidjson::Document document;
   document.Parse<rapidjson::kParseIterativeFlag>(text.data(), text.size());

@@ -10,6 +10,7 @@
 #include <cstring>
 
 namespace tarn::daemon {
+
 u64 number_in(const char* variable) {
   const char* const text = std::getenv(variable);
   u64 value = 0;
