@@ -13,8 +13,16 @@ constexpr const char* kNoPath = "path is NULL: name the file";
 constexpr const char* kBadRows =
     "rows_out[0].struct_size must be sizeof(tarn_stored), and is the size of each row";
 
-void write_row(void* rows, const reuse::KeptSession& session) {
+// The rows of one tenant's sessions.
+struct Listing {
+  Rows<tarn_stored> rows;
+  store::Key tenant;
+};
+
+void write_row(void* listing, const reuse::KeptSession& session) {
   const reuse::Manifest& manifest = session.manifest;
+  auto& to = *static_cast<Listing*>(listing);
+  if (!(manifest.identity.tenant == to.tenant)) return;
   tarn_stored row{};
   std::memcpy(row.name, manifest.name.data(), std::min(manifest.name.size(), sizeof row.name - 1));
   row.n_tokens = manifest.token_ids.size();
@@ -22,27 +30,32 @@ void write_row(void* rows, const reuse::KeptSession& session) {
                                   manifest.n_slots);
   row.bytes = session.record_bytes;
   row.saved_at_s = manifest.saved_at_s;
-  static_cast<Rows<tarn_stored>*>(rows)->add(row);
+  to.rows.add(row);
 }
 
-int32_t list(const Way& way, tarn_engine* engine, tarn_stored* rows_out, uint64_t rows_max,
-             uint64_t* n_out) {
+std::string_view tenant_of(const char* tenant) {
+  return tenant == nullptr ? std::string_view() : tenant;
+}
+
+int32_t list(const Way& way, tarn_engine* engine, const char* tenant, tarn_stored* rows_out,
+             uint64_t rows_max, uint64_t* n_out) {
   if (n_out != nullptr) *n_out = 0;
   const Rows<tarn_stored> rows(rows_out, rows_max);
   const char* why_not = rows.is_valid() ? nullptr : kBadRows;
   if (n_out == nullptr) why_not = "n_out is NULL";
-  return on_engine(way, engine, why_not, [rows, n_out](Engine& own) -> Result<void> {
+  return on_engine(way, engine, why_not, [tenant, rows, n_out](Engine& own) -> Result<void> {
     TARN_TRY(reuse::SessionCopy* const copy, own.archive().files());
-    Rows<tarn_stored> out = rows;
+    Listing out{rows, copy->tenant_key(tenant_of(tenant))};
     copy->list(write_row, &out);
-    *n_out = out.n();
+    *n_out = out.rows.n();
     return {};
   });
 }
 
-int32_t remove(const Way& way, tarn_engine* engine, const char* name) {
-  return on_engine(way, engine, name == nullptr ? kNoName : nullptr,
-                   [name](Engine& own) { return own.archive().erase(name); });
+int32_t remove(const Way& way, tarn_engine* engine, const char* tenant, const char* name) {
+  return on_engine(way, engine, name == nullptr ? kNoName : nullptr, [tenant, name](Engine& own) {
+    return own.archive().erase(tenant_of(tenant), name);
+  });
 }
 
 int32_t check(const Way& way, tarn_engine* engine, int32_t removes,
@@ -97,20 +110,21 @@ int32_t unpack(const Way& way, tarn_engine* engine, const char* path, const char
 
 extern "C" {
 
-int32_t tarn_store_list(tarn_engine* engine, tarn_stored* rows_out, uint64_t rows_max,
-                        uint64_t* n_out) {
-  return list(kWaits, engine, rows_out, rows_max, n_out);
+int32_t tarn_store_list(tarn_engine* engine, const char* tenant, tarn_stored* rows_out,
+                        uint64_t rows_max, uint64_t* n_out) {
+  return list(kWaits, engine, tenant, rows_out, rows_max, n_out);
 }
-int32_t tarn_submit_store_list(tarn_engine* engine, tarn_stored* rows_out, uint64_t rows_max,
-                               uint64_t* n_out, void* request) {
-  return list(later(request), engine, rows_out, rows_max, n_out);
+int32_t tarn_submit_store_list(tarn_engine* engine, const char* tenant, tarn_stored* rows_out,
+                               uint64_t rows_max, uint64_t* n_out, void* request) {
+  return list(later(request), engine, tenant, rows_out, rows_max, n_out);
 }
 
-int32_t tarn_store_remove(tarn_engine* engine, const char* name) {
-  return remove(kWaits, engine, name);
+int32_t tarn_store_remove(tarn_engine* engine, const char* tenant, const char* name) {
+  return remove(kWaits, engine, tenant, name);
 }
-int32_t tarn_submit_store_remove(tarn_engine* engine, const char* name, void* request) {
-  return remove(later(request), engine, name);
+int32_t tarn_submit_store_remove(tarn_engine* engine, const char* tenant, const char* name,
+                                 void* request) {
+  return remove(later(request), engine, tenant, name);
 }
 
 int32_t tarn_store_check(tarn_engine* engine, int32_t removes, tarn_store_checked* checked_out) {
@@ -155,7 +169,7 @@ int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* n
 }
 
 int32_t tarn_session_delete(tarn_engine* engine, const char* name) {
-  return tarn_store_remove(engine, name);
+  return tarn_store_remove(engine, nullptr, name);
 }
 
 }  // extern "C"

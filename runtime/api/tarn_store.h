@@ -75,8 +75,9 @@ TARN_API int32_t tarn_ingest(tarn_engine* engine, const tarn_ingest_options* opt
 
 /* ---- The store ------------------------------------------------------------------------------ */
 
-/* For hosts that own the folder. These calls stop all sessions of the engine until they end. A name
- * that is not there is TARN_NOT_FOUND; a failed read or write is TARN_IO_FAILED. */
+/* These calls stop all sessions of the engine until they end. A name that is not there is
+ * TARN_NOT_FOUND; a failed read or write is TARN_IO_FAILED. Where no tenant is named, the names are
+ * the default tenant's. */
 
 typedef struct tarn_stored {
   uint32_t struct_size;
@@ -86,13 +87,14 @@ typedef struct tarn_stored {
   uint64_t bytes;      /* on disk; KV that sessions share counts for each of them */
   uint64_t saved_at_s; /* seconds since 1970; 0: unknown */
 } tarn_stored;
-/* Writes the saved sessions, in no order, at most rows_max. rows_out[0].struct_size is the size of
- * each row. n_out is their number, also if it is larger than rows_max. */
-TARN_API int32_t tarn_store_list(tarn_engine* engine, tarn_stored* rows_out, uint64_t rows_max,
-                                 uint64_t* n_out);
-/* Deletes a saved session, with the KV that no other one shares. Its bytes stay in the store's file
- * until they are overwritten. TARN_INVALID_REQUEST: it is open. */
-TARN_API int32_t tarn_store_remove(tarn_engine* engine, const char* name);
+/* Writes the tenant's saved sessions, in no order, at most rows_max. tenant: as in
+ * tarn_session_options. rows_out[0].struct_size is the size of each row. n_out is their number,
+ * also if it is larger than rows_max. */
+TARN_API int32_t tarn_store_list(tarn_engine* engine, const char* tenant, tarn_stored* rows_out,
+                                 uint64_t rows_max, uint64_t* n_out);
+/* Deletes a saved session of the tenant, with the KV that no other one shares. Its bytes stay in
+ * the store's file until they are overwritten. TARN_INVALID_REQUEST: it is open. */
+TARN_API int32_t tarn_store_remove(tarn_engine* engine, const char* tenant, const char* name);
 
 typedef struct tarn_store_checked {
   uint32_t struct_size;
@@ -139,9 +141,11 @@ TARN_API int32_t tarn_submit_save(tarn_session* session, const char* name, void*
 TARN_API int32_t tarn_submit_restore(tarn_engine* engine, const tarn_session_options* options,
                                      const char* name, tarn_session** session_out,
                                      tarn_restored* restored_out, void* request);
-TARN_API int32_t tarn_submit_store_list(tarn_engine* engine, tarn_stored* rows_out,
-                                        uint64_t rows_max, uint64_t* n_out, void* request);
-TARN_API int32_t tarn_submit_store_remove(tarn_engine* engine, const char* name, void* request);
+TARN_API int32_t tarn_submit_store_list(tarn_engine* engine, const char* tenant,
+                                        tarn_stored* rows_out, uint64_t rows_max, uint64_t* n_out,
+                                        void* request);
+TARN_API int32_t tarn_submit_store_remove(tarn_engine* engine, const char* tenant, const char* name,
+                                          void* request);
 TARN_API int32_t tarn_submit_store_check(tarn_engine* engine, int32_t removes,
                                          tarn_store_checked* checked_out, void* request);
 TARN_API int32_t tarn_submit_store_pack(tarn_engine* engine, const char* const* names,

@@ -268,7 +268,7 @@ Result<void> Archive::settle() {
 
 Result<Archive::Found> Archive::find(std::string_view tenant_name, std::string_view name) {
   TARN_CHECK(check_store(args_));
-  const store::Key tenant = store::tenant_key(args_.store().secret(), tenant_name);
+  const store::Key tenant = copy_.tenant_key(tenant_name);
   TARN_CHECK(check_name(tenant, name));
   TARN_CHECK(settle());
   TARN_TRY(const store::RecordRef ref, copy_.find_record(name, tenant));
@@ -351,13 +351,14 @@ Result<ImportDone> Archive::import_from(const char* path, std::string_view name)
 
 // Its pages that no session has any more go with it, as far as nobody else said them, and so does
 // what followed its last one.
-Result<DeleteDone> Archive::erase(std::string_view name) {
+Result<DeleteDone> Archive::erase(std::string_view tenant_name, std::string_view name) {
   TARN_TRY(SessionCopy* const copy, files());
-  TARN_CHECK(check_name({}, name));
-  if (const Result<Found> found = find({}, name)) drop_idle(*args_.kv, found->manifest);
+  const store::Key tenant = copy->tenant_key(tenant_name);
+  TARN_CHECK(check_name(tenant, name));
+  if (const Result<Found> found = find(tenant_name, name)) drop_idle(*args_.kv, found->manifest);
   TARN_CHECK(settle());
   args_.tiers().mover.settle();
-  return copy->erase(name);
+  return copy->erase(name, tenant);
 }
 
 }  // namespace tarn::reuse

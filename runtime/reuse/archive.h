@@ -69,7 +69,7 @@ class Archive final : public kv::StoreGuest {
   Result<SessionCopy*> files();
   // Of this model and these settings alone. An empty name takes the file's.
   Result<ImportDone> import_from(const char* path, std::string_view name);
-  Result<DeleteDone> erase(std::string_view name);
+  Result<DeleteDone> erase(std::string_view tenant, std::string_view name);
 
   // kv::StoreGuest.
   void take(const store::Event& event) override;

@@ -96,8 +96,8 @@ Result<store::RecordRef> SessionCopy::find_record(std::string_view name, const s
   return *found;
 }
 
-Result<SessionCopy::Found> SessionCopy::find(std::string_view name) {
-  TARN_TRY(const store::RecordRef ref, find_record(name));
+Result<SessionCopy::Found> SessionCopy::find(std::string_view name, const store::Key& tenant) {
+  TARN_TRY(const store::RecordRef ref, find_record(name, tenant));
   const auto found = find_at(ref);
   if (found && found->manifest.name == name) return found;
   if (found) args_.store->unpin(ref);
@@ -148,8 +148,8 @@ u32 SessionCopy::n_pages_shared(const Manifest& manifest, store::RecordRef own) 
   return n_shared;
 }
 
-Result<DeleteDone> SessionCopy::erase(std::string_view name) {
-  TARN_TRY(const Found found, find(name));
+Result<DeleteDone> SessionCopy::erase(std::string_view name, const store::Key& tenant) {
+  TARN_TRY(const Found found, find(name, tenant));
   return erase(found, 0);
 }
 

@@ -124,6 +124,10 @@ class SessionCopy {
   }
   BlockingStore& ops() { return ops_; }
   void take(const store::Event& event) { ops_.take(event); }  // with a tag of ours
+  // Of a tenant's manifests; the default one's is zero.
+  store::Key tenant_key(std::string_view tenant) const {
+    return store::tenant_key(args_.store->secret(), tenant);
+  }
   // The record of the manifest of this name, which has room in a buffer.
   Result<store::RecordRef> find_record(std::string_view name, const store::Key& tenant = {});
 
@@ -141,7 +145,7 @@ class SessionCopy {
   };
   Result<void> look_at(const char* path, void (*on_session)(void* context, const FileFacts& facts),
                        void* context);
-  Result<DeleteDone> erase(std::string_view name);
+  Result<DeleteDone> erase(std::string_view name, const store::Key& tenant = {});
   // Fails only if the store does.
   Result<CheckDone> check(const CheckArgs& args);
 
@@ -153,7 +157,7 @@ class SessionCopy {
     Manifest manifest{};
   };
 
-  Result<Found> find(std::string_view name);
+  Result<Found> find(std::string_view name, const store::Key& tenant = {});
   Result<Found> find_at(store::RecordRef ref);
   Result<Manifest> read_manifest(store::RecordRef ref, std::span<std::byte> buffer);
   u32 n_pages_shared(const Manifest& manifest, store::RecordRef own);

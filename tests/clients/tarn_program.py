@@ -9,8 +9,7 @@ import sys
 from daemon import Daemon, program_and_arguments, require, run_checks
 
 PROGRAM, (TARN, *ARGUMENTS) = program_and_arguments()
-# One tenant: the store is shown to nobody else (tools/tarnd/README.md).
-daemon = Daemon(PROGRAM, [*ARGUMENTS, "-c", "8192"], store=True, config="[daemon]\nshared = true\n")
+daemon = Daemon(PROGRAM, [*ARGUMENTS, "-c", "8192"], store=True)
 QUESTION = "Where does Rosa work?"
 BOOK = "Rosa works in bay kilo. Ivo works in bay golf. The heat of mixer H5 is 724.\n" * 8
 

@@ -131,9 +131,9 @@ void ingest_one(tarn_engine* engine, const IngestCommand& command, Document& doc
 // Documents that others have pushed out meanwhile.
 void find_evicted(tarn_engine* engine, std::vector<Document>& documents) {
   uint64_t n = 0;
-  check_api(tarn_store_list(engine, nullptr, 0, &n));
+  check_api(tarn_store_list(engine, nullptr, nullptr, 0, &n));
   std::vector<tarn_stored> rows(n + 1, TARN_INIT(tarn_stored));
-  check_api(tarn_store_list(engine, rows.data(), rows.size(), &n));
+  check_api(tarn_store_list(engine, nullptr, rows.data(), rows.size(), &n));
   rows.resize(std::min<u64>(n, rows.size()));
   for (Document& document : documents) {
     if (document.failure) continue;

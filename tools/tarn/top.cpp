@@ -64,7 +64,7 @@ Sample sample_of(const DaemonClient& daemon) {
       sample.store = daemon.json("GET", "/v1/tarn/store");
     } catch (const Failure& failure) {
       if (failure.code != kExitRefused) throw;
-      // Only tarnd with one tenant shows its content.
+      // A store without saved sessions (store.sessions).
     }
   }
   sample.counters = {.n_prompt = count_of(state, "prompt_tokens"),

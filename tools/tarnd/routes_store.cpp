@@ -6,16 +6,6 @@
 namespace tarn::daemon {
 namespace {
 
-// The engine lists and removes the default tenant's names, and does not say whose a name is.
-bool refuse_unshared(const Service& service, const std::shared_ptr<Exchange>& exchange) {
-  if (service.settings().shared) return false;
-  exchange->reply({.status = 403,
-                   .type = "permission_error",
-                   .message = "the store shows names of all tenants: set daemon.shared = true, or "
-                              "use tarn store where no engine has the folder open"});
-  return true;
-}
-
 void reply_ingested(const std::shared_ptr<Exchange>& exchange, const std::string& name,
                     const IngestEnd& end) {
   if (end.status != TARN_OK) return exchange->reply(error_of(end.status, end.sentence));
@@ -48,9 +38,10 @@ void reply_listed(const std::shared_ptr<Exchange>& exchange, const Listing& list
 void list(Service& service, const std::shared_ptr<Exchange>& exchange,
           const std::shared_ptr<Listing>& listing) {
   service.port.call(
-      [listing](tarn_engine* engine, void* request) {
-        return tarn_submit_store_list(engine, listing->rows.data(), listing->rows.size(),
-                                      &listing->n, request);
+      [listing, exchange](tarn_engine* engine, void* request) {
+        return tarn_submit_store_list(engine, exchange->request.peer.tenant.c_str(),
+                                      listing->rows.data(), listing->rows.size(), &listing->n,
+                                      request);
       },
       [listing, exchange, &service](const tarn_event& reply) {
         if (reply.status != TARN_OK) {
@@ -88,7 +79,6 @@ void answer_ingest(Service& service, const std::shared_ptr<Exchange>& exchange) 
 }
 
 void answer_store_list(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  if (refuse_unshared(service, exchange)) return;
   const auto listing = std::make_shared<Listing>();
   constexpr u64 kRows = 64;
   listing->rows.resize(kRows, TARN_INIT(tarn_stored));
@@ -96,12 +86,12 @@ void answer_store_list(Service& service, const std::shared_ptr<Exchange>& exchan
 }
 
 void answer_store_remove(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  if (refuse_unshared(service, exchange)) return;
   constexpr std::string_view kPrefix = "/v1/tarn/store/";
   const auto name = std::make_shared<std::string>(exchange->request.path.substr(kPrefix.size()));
   service.port.call(
-      [name](tarn_engine* engine, void* request) {
-        return tarn_submit_store_remove(engine, name->c_str(), request);
+      [name, exchange](tarn_engine* engine, void* request) {
+        return tarn_submit_store_remove(engine, exchange->request.peer.tenant.c_str(),
+                                        name->c_str(), request);
       },
       [name, exchange](const tarn_event& reply) {
         if (reply.status != TARN_OK) {

@@ -197,10 +197,12 @@ inline constexpr HandleCall kHandleCalls[] = {
      [](const Handles& on) {
        auto row = filled<tarn_stored>();
        uint64_t n = kUnwritten;
-       return is_refusal(on, tarn_store_list(on.engine, &row, 1, &n)) && n == 0;
+       return is_refusal(on, tarn_store_list(on.engine, nullptr, &row, 1, &n)) && n == 0;
      }},
     {"tarn_store_remove",
-     [](const Handles& on) { return is_refusal(on, tarn_store_remove(on.engine, "kept")); }},
+     [](const Handles& on) {
+       return is_refusal(on, tarn_store_remove(on.engine, nullptr, "kept"));
+     }},
     {"tarn_store_check",
      [](const Handles& on) {
        auto checked = filled<tarn_store_checked>();
@@ -304,11 +306,12 @@ inline constexpr HandleCall kHandleCalls[] = {
      [](const Handles& on) {
        auto row = filled<tarn_stored>();
        uint64_t n = kUnwritten;
-       return is_refusal(on, tarn_submit_store_list(on.engine, &row, 1, &n, nullptr)) && n == 0;
+       return is_refusal(on, tarn_submit_store_list(on.engine, nullptr, &row, 1, &n, nullptr)) &&
+              n == 0;
      }},
     {"tarn_submit_store_remove",
      [](const Handles& on) {
-       return is_refusal(on, tarn_submit_store_remove(on.engine, "kept", nullptr));
+       return is_refusal(on, tarn_submit_store_remove(on.engine, nullptr, "kept", nullptr));
      }},
     {"tarn_submit_store_check",
      [](const Handles& on) {

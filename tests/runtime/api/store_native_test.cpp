@@ -25,11 +25,11 @@ std::string toml_of(const test::TempDir& folder, const char* kv_type = "f16") {
          folder.path() + "'\nstore.quota_bytes = '256MiB'\nstore.sessions = true\n";
 }
 
-std::vector<tarn_stored> stored(Host& host) {
+std::vector<tarn_stored> stored(Host& host, const char* tenant = nullptr) {
   std::vector<tarn_stored> rows(8);
   rows[0].struct_size = sizeof rows[0];
   uint64_t n = 0;
-  REQUIRE(tarn_store_list(host.engine, rows.data(), rows.size(), &n) == TARN_OK);
+  REQUIRE(tarn_store_list(host.engine, tenant, rows.data(), rows.size(), &n) == TARN_OK);
   rows.resize(n);
   return rows;
 }
@@ -63,14 +63,14 @@ TEST_CASE("what the store holds is listed, verified, packed, unpacked and remove
   }
   uint64_t n = 0;
   tarn_stored one = TARN_INIT(tarn_stored);
-  CHECK(tarn_store_list(first.engine, &one, 1, &n) == TARN_OK);
+  CHECK(tarn_store_list(first.engine, nullptr, &one, 1, &n) == TARN_OK);
   CHECK(n == 2);
-  CHECK(tarn_store_list(first.engine, nullptr, 0, &n) == TARN_OK);
+  CHECK(tarn_store_list(first.engine, nullptr, nullptr, 0, &n) == TARN_OK);
   CHECK(n == 2);
   tarn_stored bad{};
-  CHECK(tarn_store_list(first.engine, &bad, 1, &n) == TARN_INVALID_REQUEST);
-  CHECK(tarn_store_list(first.engine, nullptr, 1, &n) == TARN_INVALID_REQUEST);
-  CHECK(tarn_store_list(first.engine, &one, 1, nullptr) == TARN_INVALID_REQUEST);
+  CHECK(tarn_store_list(first.engine, nullptr, &bad, 1, &n) == TARN_INVALID_REQUEST);
+  CHECK(tarn_store_list(first.engine, nullptr, nullptr, 1, &n) == TARN_INVALID_REQUEST);
+  CHECK(tarn_store_list(first.engine, nullptr, &one, 1, nullptr) == TARN_INVALID_REQUEST);
 
   tarn_store_checked checked = TARN_INIT(tarn_store_checked);
   REQUIRE(tarn_store_check(first.engine, 0, &checked) == TARN_OK);
@@ -122,10 +122,59 @@ TEST_CASE("what the store holds is listed, verified, packed, unpacked and remove
   REQUIRE(tarn_session_feed(restored, more.data(), more.size()) == TARN_OK);
   CHECK(run(restored, 20).tokens == want);
 
-  CHECK(tarn_store_remove(second.engine, "fork") == TARN_INVALID_REQUEST);  // it is open
-  CHECK(tarn_store_remove(second.engine, "book") == TARN_OK);
-  CHECK(tarn_store_remove(second.engine, "book") == TARN_NOT_FOUND);
-  CHECK(tarn_store_remove(second.engine, nullptr) == TARN_INVALID_REQUEST);
+  CHECK(tarn_store_remove(second.engine, nullptr, "fork") == TARN_INVALID_REQUEST);  // it is open
+  CHECK(tarn_store_remove(second.engine, nullptr, "book") == TARN_OK);
+  CHECK(tarn_store_remove(second.engine, nullptr, "book") == TARN_NOT_FOUND);
+  CHECK(tarn_store_remove(second.engine, nullptr, nullptr) == TARN_INVALID_REQUEST);
+}
+
+TEST_CASE("a tenant's saved sessions are listed and removed by their own tenant alone") {
+  const SmallModel model("llama", "q8_0");
+  const test::TempDir folder("store_tenants");
+  const std::vector<u32> ids = test::random_ids(1, 300);
+  constexpr const char* kTenants[] = {nullptr, "a", "b"};
+  const auto names_of = [](Host& host, const char* tenant) {
+    std::vector<std::string> names;
+    for (const tarn_stored& row : stored(host, tenant)) names.emplace_back(row.name);
+    return names;
+  };
+  const std::vector<std::string> none, book = {"book"};
+  {
+    Host host(model.path(), toml_of(folder).c_str());
+    tarn_ingest_options options = TARN_INIT(tarn_ingest_options);
+    tarn_ingested done = TARN_INIT(tarn_ingested);
+    for (const char* tenant : {kTenants[1], kTenants[0]}) {  // of one name
+      options.tenant = tenant;
+      REQUIRE(tarn_ingest(host.engine, &options, "book", ids.data(), ids.size(), &done) == TARN_OK);
+      CHECK(done.n_reused == 0);  // of the other's
+    }
+    CHECK(names_of(host, nullptr) == book);
+    CHECK(names_of(host, "a") == book);
+    CHECK(names_of(host, "b") == none);
+    CHECK(names_of(host, "") == book);  // the default tenant's
+  }
+  Host host(model.path(), toml_of(folder).c_str());
+  CHECK(tarn_store_remove(host.engine, "b", "book") == TARN_NOT_FOUND);
+  CHECK(tarn_store_remove(host.engine, nullptr, "book") == TARN_OK);
+  CHECK(tarn_store_remove(host.engine, nullptr, "book") == TARN_NOT_FOUND);
+  CHECK(tarn_session_delete(host.engine, "book") == TARN_NOT_FOUND);
+  CHECK(names_of(host, nullptr) == none);
+  CHECK(names_of(host, "a") == book);
+  tarn_session_options whose = TARN_INIT(tarn_session_options);
+  tarn_session* restored = nullptr;
+  for (const char* tenant : kTenants) {
+    CAPTURE(tenant != nullptr ? tenant : "");
+    const bool is_its_own = tenant == kTenants[1];
+    whose.tenant = tenant;
+    tarn_restored how = TARN_INIT(tarn_restored);
+    const int32_t status = tarn_session_restore(host.engine, &whose, "book", &restored, &how);
+    CHECK(status == (is_its_own ? TARN_OK : TARN_NOT_FOUND));
+    if (is_its_own) CHECK(how.n_computed + 1 == ids.size());  // nothing of it was removed
+    if (is_its_own) CHECK(tarn_store_remove(host.engine, "a", "book") == TARN_INVALID_REQUEST);
+    tarn_session_destroy(restored);
+  }
+  CHECK(tarn_store_remove(host.engine, "a", "book") == TARN_OK);
+  CHECK(names_of(host, "a") == none);
 }
 
 }  // namespace

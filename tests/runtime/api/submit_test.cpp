@@ -110,7 +110,7 @@ std::string World::described() {
       << " packed " << std::filesystem::exists(packed_again());
   tarn_stored stored[8] = {TARN_INIT(tarn_stored)};
   u64 n_stored = 0;
-  if (tarn_store_list(host.engine, stored, 8, &n_stored) == TARN_OK) {
+  if (tarn_store_list(host.engine, nullptr, stored, 8, &n_stored) == TARN_OK) {
     for (u64 i = 0; i < n_stored; ++i) out << "\nstored " << stored[i].name;
   }
   return out.str();
@@ -201,11 +201,13 @@ constexpr SubmitCase kCases[] = {
        return tarn_session_restore(w.host.engine, nullptr, "saved", &w.session_out, &w.restored);
      }},
     {"tarn_submit_store_list",
-     [](World& w, void* r) { return tarn_submit_store_list(w.host.engine, &w.row, 1, &w.n, r); },
-     [](World& w) { return tarn_store_list(w.host.engine, &w.row, 1, &w.n); }},
+     [](World& w, void* r) {
+       return tarn_submit_store_list(w.host.engine, nullptr, &w.row, 1, &w.n, r);
+     },
+     [](World& w) { return tarn_store_list(w.host.engine, nullptr, &w.row, 1, &w.n); }},
     {"tarn_submit_store_remove",
-     [](World& w, void* r) { return tarn_submit_store_remove(w.host.engine, "saved", r); },
-     [](World& w) { return tarn_store_remove(w.host.engine, "saved"); }},
+     [](World& w, void* r) { return tarn_submit_store_remove(w.host.engine, nullptr, "saved", r); },
+     [](World& w) { return tarn_store_remove(w.host.engine, nullptr, "saved"); }},
     {"tarn_submit_store_check",
      [](World& w, void* r) { return tarn_submit_store_check(w.host.engine, 0, &w.checked, r); },
      [](World& w) { return tarn_store_check(w.host.engine, 0, &w.checked); }},
@@ -304,8 +306,8 @@ TEST_CASE("what is wrong by itself is refused at once, without a reply") {
       tarn_submit_keep(w.session, nullptr, &w),
       tarn_submit_save(w.session, nullptr, &w),
       tarn_submit_restore(engine, nullptr, nullptr, &w.session_out, nullptr, &w),
-      tarn_submit_store_list(engine, nullptr, 1, &w.n, &w),
-      tarn_submit_store_remove(engine, nullptr, &w),
+      tarn_submit_store_list(engine, nullptr, nullptr, 1, &w.n, &w),
+      tarn_submit_store_remove(engine, nullptr, nullptr, &w),
       tarn_submit_store_check(engine, 0, nullptr, &w),
       tarn_submit_store_pack(engine, nullptr, 1, "x", &w),
       tarn_submit_store_unpack(engine, nullptr, nullptr, nullptr, &w),

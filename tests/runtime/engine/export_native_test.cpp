@@ -193,7 +193,7 @@ TEST_CASE("a session of another model, or of other settings, is refused by the f
   const auto taken = other.engine().archive().import_from(folder.file().c_str(), "");
   REQUIRE_FALSE(taken.has_value());
   CHECK(taken.error().status == Status::invalid_request);
-  CHECK(other.engine().archive().erase("talk").error().status == Status::invalid_request);
+  CHECK(other.engine().archive().erase({}, "talk").error().status == Status::invalid_request);
   Life none(model, {});
   CHECK(none.engine().archive().import_from(folder.file().c_str(), "").error().status ==
         Status::invalid_request);
@@ -436,18 +436,18 @@ TEST_CASE("a deleted session is gone, also after a restart, and what others shar
   REQUIRE(life.engine().feed(restored, test::random_ids(3, 90)).has_value());
   life.open.run();
   REQUIRE(life.engine().save(restored, "branch").has_value());  // six pages and its own
-  const auto open = life.engine().archive().erase("branch");
+  const auto open = life.engine().archive().erase({}, "branch");
   REQUIRE_FALSE(open.has_value());
   CHECK(open.error().status == Status::invalid_request);
   life.engine().destroy_session(restored);
   const u32 n_before = holds(life).n_records;
-  const auto gone = life.engine().archive().erase("branch");
+  const auto gone = life.engine().archive().erase({}, "branch");
   REQUIRE(gone.has_value());
   CHECK(gone->n_shared == kLayers * 6);
   CHECK(gone->n_erased == kLayers * 6 + 1);  // 189 slots are twelve pages
   CHECK(holds(life).n_records == n_before - kLayers * 6 - 1);
   CHECK(life.why_not("branch") == Status::not_found);
-  CHECK(life.engine().archive().erase("branch").error().status == Status::not_found);
+  CHECK(life.engine().archive().erase({}, "branch").error().status == Status::not_found);
   require_same(want, second_part(life, life.restore()));
   life.open.engine.close();
   Life after(model, {}, disk);

@@ -244,7 +244,7 @@ TEST_CASE("records of an index go with it, and with its session") {
   life.engine().destroy_session(session);
   CHECK(life.kept().n_codebooks == life.n_heads());
   CHECK(life.kept().n_extents > 0);
-  REQUIRE(life.engine().archive().erase("talk").has_value());
+  REQUIRE(life.engine().archive().erase({}, "talk").has_value());
   CHECK(life.kept().n_codebooks == 0);
   CHECK(life.kept().n_extents == 0);
 }
