@@ -257,10 +257,14 @@ void Answer::on_event(u32 choice, const tarn_event& event) {
 
 void Answer::done(u32 choice, const tarn_event& event) {
   if (event.finish == TARN_FINISH_CANCELLED || event.finish == TARN_FINISH_ERROR) {
-    const int32_t status = event.status == TARN_OK ? int32_t{TARN_CANCELLED} : event.status;
-    lanes_[choice].stage = Stage::done;
-    return fail(
-        error_of(status, std::string("the answer ended early: ") + tarn_status_name(status)));
+    Lane& lane = lanes_[choice];
+    lane.status = event.status == TARN_OK ? int32_t{TARN_CANCELLED} : event.status;
+    lane.stage = Stage::done;
+    return call(
+        [this, choice](tarn_engine*, void* request) {
+          return tarn_submit_wait(lanes_[choice].session, 0, request);
+        },
+        choice, &Answer::ended_early);
   }
   summary_.n_generated += event.n_tokens;
   summary_.decode_ns = std::max(summary_.decode_ns, event.decode_ns);
@@ -272,6 +276,14 @@ void Answer::done(u32 choice, const tarn_event& event) {
     summary_.n_from_disk += event.reused_from_disk;
   }
   lane_done(choice, event.finish);
+}
+
+// The reply has the sentence, if there is one.
+void Answer::ended_early(u32 choice, const tarn_event& reply) {
+  if (sink_ == nullptr) return check_end();
+  const int32_t status = lanes_[choice].status;
+  if (reply.status == status) return fail(error_of(reply));
+  fail(error_of(status, std::string("the answer ended early: ") + tarn_status_name(status)));
 }
 
 void Answer::lane_done(u32 choice, int32_t finish) {
@@ -323,7 +335,7 @@ void Answer::close(u32 choice) {
         [this, choice](tarn_engine*, void* request) {
           return tarn_submit_save(lanes_[choice].session, plan_.session.c_str(), request);
         },
-        choice, &Answer::ignored);
+        choice, &Answer::saved);
   }
   call(
       [this, choice](tarn_engine*, void* request) {
@@ -332,7 +344,9 @@ void Answer::close(u32 choice) {
       choice, &Answer::closed);
 }
 
-void Answer::ignored(u32, const tarn_event&) {}
+void Answer::saved(u32, const tarn_event& reply) {
+  if (reply.status != TARN_OK) not_saved_ = error_of(reply);
+}
 
 void Answer::closed(u32 choice, const tarn_event&) {
   Lane& lane = lanes_[choice];
@@ -350,7 +364,8 @@ void Answer::check_end() {
   if (!plan_.session.empty()) all.kept_names_.erase({plan_.tenant, plan_.session});
   if (sink_ != nullptr) {
     const std::unique_ptr<AnswerSink> sink = std::move(sink_);
-    sink->finished(summary_);
+    // The conversation would go on without this answer, and nobody would know.
+    not_saved_ ? sink->failed(*not_saved_) : sink->finished(summary_);
   }
   all.answers_.erase(this);  // which is gone from here on
   if (all.answers_.empty() && all.on_idle) all.on_idle();

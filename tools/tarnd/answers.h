@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -83,7 +84,8 @@ class Answer {
   struct Lane {
     tarn_session* session = nullptr;
     Stage stage = Stage::none;
-    bool is_new = true;  // not restored
+    bool is_new = true;        // not restored
+    int32_t status = TARN_OK;  // of an answer that ended early
   };
   using Step = void (Answer::*)(u32 choice, const tarn_event& reply);
 
@@ -101,11 +103,12 @@ class Answer {
   void generating(u32 choice, const tarn_event& reply);
   void begin();
   void done(u32 choice, const tarn_event& event);
+  void ended_early(u32 choice, const tarn_event& reply);
   void read(u32 choice);
   void lane_done(u32 choice, int32_t finish);
   void close_all();
   void close(u32 choice);
-  void ignored(u32 choice, const tarn_event& reply);
+  void saved(u32 choice, const tarn_event& reply);
   void closed(u32 choice, const tarn_event& reply);
   void check_end();
   tarn_session_options session_options() const;
@@ -120,6 +123,7 @@ class Answer {
   AnswerSummary summary_;
   u32 n_pending_ = 0, n_undone_ = 0;
   bool has_begun_ = false;
+  std::optional<HttpError> not_saved_;  // why the kept session is not on disk
 };
 
 // All answers, and whose the engine's sessions are.

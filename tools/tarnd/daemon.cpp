@@ -75,7 +75,6 @@ Daemon::Daemon(DaemonSource source)
       tick_(event_new(base_.base, -1, EV_PERSIST, on_tick, this)) {
   set_log_level(level_of(source_.settings.log_level));
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);
   add_signal(SIGTERM, on_term);
   add_signal(SIGINT, on_term);
   add_signal(SIGHUP, on_hup);
@@ -141,8 +140,7 @@ void Daemon::stop(int code, u32 seconds) {
     log_event(Event::stopping, {{"answers", std::to_string(service_.n_running())}});
     notify_.send("STOPPING=1");
     service_.begin_draining();
-    server_.stop_listening();
-    server_.close_idle();
+    if (code == tools::kExitOk) leave();
     phase_ = Phase::draining;
     phase_us_ = 0;
     tick_us_ = kShortTick_us;
@@ -150,6 +148,12 @@ void Daemon::stop(int code, u32 seconds) {
     event_add(tick_, &every);
   }
   drain_us_ = seconds * kSecond_us;
+}
+
+// No new connection, and none goes on after its reply.
+void Daemon::leave() {
+  server_.stop_listening();
+  server_.close_idle();
 }
 
 void Daemon::on_term(evutil_socket_t, short, void* self) {
@@ -167,7 +171,9 @@ void Daemon::tick() {
   if (phase_ == Phase::running) return;
   phase_us_ += tick_us_;
   const bool is_idle = service_.n_running() == 0;
-  if (phase_ == Phase::draining && (is_idle || phase_us_ >= drain_us_)) {
+  const bool is_drained = is_idle && code_ == tools::kExitOk;
+  if (phase_ == Phase::draining && (is_drained || phase_us_ >= drain_us_)) {
+    leave();
     service_.end_answers();
     phase_ = Phase::ending;
     phase_us_ = 0;

@@ -4,6 +4,8 @@
 //   serving     SIGHUP reads the configuration's reloadable keys again
 //   draining    SIGTERM: no new connection, daemon.drain_s for running answers; a second one: none
 //   over        what is kept is saved, connections are written out
+//
+// When the engine has ended it goes on to listen for a second, so that whoever asks is told why.
 #pragma once
 
 #include <event2/event.h>
@@ -47,6 +49,7 @@ class Daemon {
   void add_signal(int signal, event_callback_fn call);
   void on_engine_state();
   void stop(int code, u32 seconds);
+  void leave();
   void tick();
   void reload();
 

@@ -62,7 +62,7 @@ void EnginePort::read_model() {
     return static_cast<EnginePort*>(self)->stops_loading_ ? 1 : 0;
   };
   options.progress_context = this;
-  status_ = tarn_open(&options, &engine_);
+  status_ = source_.open(&options, &engine_);
   if (status_ != TARN_OK) sentence_ = tarn_error_text();
 }
 

@@ -1,4 +1,5 @@
 // tools/tarnd/main.cpp: the daemon's command line. Exit codes: tools/support/exit_code.h.
+#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <exception>
@@ -178,6 +179,7 @@ int code_of(int argc, char** argv) {
 }  // namespace tarn::daemon
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a disk without room is an error of a write
   tarn::set_thread_fatal_sink(&tarn::tools::fatal_sink());
   return tarn::tools::code_after_output("tarnd", tarn::daemon::code_of(argc, argv));
 }

@@ -1,10 +1,8 @@
 // Goal    The program as a service manager starts it: it is ready when it says so, refuses a wrong
 //         configuration before it makes a socket, drains at SIGTERM, and answers by key over TCP.
 // Method  Real processes, a notify socket of the test's own, raw bytes over their sockets.
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -20,9 +18,12 @@
 #include <vector>
 
 #include "platform/base/types.h"
+#include "tests/tools/tarnd/raw_http.h"
 
 namespace tarn::daemon::daemon_native_test {
 namespace {
+
+using namespace test;
 
 class Folder {
  public:
@@ -101,49 +102,6 @@ class Process {
   std::string out_path_;
   pid_t pid_;
 };
-
-int connected_unix(const std::string& path) {
-  sockaddr_un at{};
-  at.sun_family = AF_UNIX;
-  path.copy(at.sun_path, sizeof at.sun_path - 1);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  REQUIRE(connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
-  return fd;
-}
-int connected_tcp(u16 port) {
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_port = htons(port);
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  REQUIRE(connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
-  return fd;
-}
-void send_all(int fd, const std::string& bytes) {
-  REQUIRE(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
-}
-// Until the server closes.
-std::string rest_of(int fd) {
-  const timeval most{20, 0};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
-  std::string all;
-  char bytes[4096];
-  for (ssize_t n = 0; (n = recv(fd, bytes, sizeof bytes, 0)) > 0;) {
-    all.append(bytes, static_cast<size_t>(n));
-  }
-  close(fd);
-  return all;
-}
-std::string get(const std::string& path, const std::string& fields = "") {
-  return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + fields + "\r\n";
-}
-std::string post(const std::string& path, const std::string& body) {
-  return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: " +
-         std::to_string(body.size()) + "\r\n\r\n" + body;
-}
-int status_of(const std::string& reply) {
-  return reply.starts_with("HTTP/1.1 ") ? std::stoi(reply.substr(9, 3)) : 0;
-}
 
 const std::string kChat =
     R"({"messages":[{"role":"user","content":"hello"}],"temperature":0,"max_tokens":)";
