@@ -245,7 +245,7 @@ void Answer::generating(u32 choice, const tarn_event& reply) {
 }
 
 void Answer::begin() {
-  if (!std::exchange(has_begun_, true)) sink_->begun();
+  if (!std::exchange(has_begun_, true)) sink_->begun(summary_);
 }
 
 void Answer::on_event(u32 choice, const tarn_event& event) {

@@ -54,7 +54,7 @@ struct AnswerSummary {
 class AnswerSink {
  public:
   virtual ~AnswerSink() = default;
-  virtual void begun() = 0;
+  virtual void begun(const AnswerSummary& summary) = 0;  // which has the prompt's tokens alone
   virtual void token(u32 choice, const tarn_event& event) = 0;
   virtual void text(u32 choice, std::string_view text) = 0;
   // `is_last`: no other choice goes on; the summary is whole.

@@ -28,7 +28,8 @@ CompletionReply::CompletionReply(std::shared_ptr<Exchange> exchange, ReplyForm f
       id_((form_.is_chat ? "chatcmpl-" : "cmpl-") + exchange_->request.id),
       created_s_(static_cast<u64>(std::time(nullptr))) {}
 
-void CompletionReply::begun() {
+void CompletionReply::begun(const AnswerSummary& summary) {
+  note(summary);
   if (!form_.streams) return;
   exchange_->begin_stream();
   if (!form_.is_chat) return;
@@ -43,7 +44,16 @@ void CompletionReply::begun() {
   }
 }
 
+// For the log.
+void CompletionReply::note(const AnswerSummary& summary) {
+  Work& work = exchange_->work;
+  work.n_prompt_tokens = summary.n_prompt_tokens;
+  work.n_cached_tokens = summary.n_from_memory + summary.n_from_disk;
+}
+
 void CompletionReply::token(u32 choice, const tarn_event& event) {
+  Work& work = exchange_->work;
+  if (work.n_generated++ == 0) work.first_token_ns = exchange_->age_ns();
   if (!form_.has_logprobs || tarn_is_end(form_.engine, event.token) != 0) return;
   choices_[choice].logprobs.push_back(
       {event.token, event.logprob, {event.top, event.top + event.n_top}});
@@ -56,6 +66,7 @@ void CompletionReply::text(u32 choice, std::string_view text) {
 
 void CompletionReply::done(u32 choice, int32_t finish, const AnswerSummary& summary, bool is_last) {
   choices_[choice].finish = finish;
+  note(summary);
   if (!form_.streams) return;
   send_piece(choice, "", finish_reason(finish),
              is_last && !form_.includes_usage ? &summary : nullptr);

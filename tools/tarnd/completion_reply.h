@@ -22,7 +22,7 @@ class CompletionReply : public AnswerSink {
  public:
   CompletionReply(std::shared_ptr<Exchange> exchange, ReplyForm form, u32 n_choices);
 
-  void begun() override;
+  void begun(const AnswerSummary& summary) override;
   void token(u32 choice, const tarn_event& event) override;
   void text(u32 choice, std::string_view text) override;
   void done(u32 choice, int32_t finish, const AnswerSummary& summary, bool is_last) override;
@@ -42,6 +42,7 @@ class CompletionReply : public AnswerSink {
     int32_t finish = TARN_FINISH_NONE;
   };
 
+  void note(const AnswerSummary& summary);
   void begin_object(tools::JsonLine& json) const;
   void send_piece(u32 choice, std::string_view text, const char* finish,
                   const AnswerSummary* summary);

@@ -128,6 +128,7 @@ void Exchange::fail(const HttpError& error) {
 }
 
 void Exchange::leave() {
+  was_left_ = true;
   connection_ = nullptr;
   const std::function<void()> call = std::move(on_gone_);
   on_gone_ = nullptr;

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "platform/clock/clock.h"
 #include "tools/tarnd/network_memory.h"
 #include "tools/tarnd/peer.h"
 
@@ -50,19 +51,30 @@ struct Reply {
   std::string_view allow = {};  // of 405
 };
 
+// What the engine has done for a request so far, as the log shows it.
+struct Work {
+  u64 n_prompt_tokens = 0, n_cached_tokens = 0, n_generated = 0;
+  u64 first_token_ns = 0;  // since the request's head; 0: there is none
+};
+
 class Exchange {
  public:
   Exchange(Connection* connection, bool keeps_alive, bool is_chunked, bool is_head)
       : connection_(connection),
         keeps_alive_(keeps_alive),
         is_chunked_(is_chunked),
-        is_head_(is_head) {}
+        is_head_(is_head),
+        began_ns_(SystemClock().now_ns()) {}
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
   ~Exchange() = default;
 
   Request request;
+  Work work;
 
+  u64 age_ns() const { return SystemClock().now_ns() - began_ns_; }
+  // The client went away before the end of its reply.
+  bool was_left() const { return was_left_; }
   bool is_gone() const { return connection_ == nullptr; }
   bool has_begun() const { return has_begun_; }
   void on_gone(std::function<void()> call) { on_gone_ = std::move(call); }
@@ -89,7 +101,8 @@ class Exchange {
 
   Connection* connection_;
   bool keeps_alive_, is_chunked_, is_head_;
-  bool has_begun_ = false;
+  u64 began_ns_;
+  bool has_begun_ = false, was_left_ = false;
   int status_ = 0;
   std::function<void()> on_gone_;
 };

@@ -80,16 +80,20 @@ std::string log_value(std::string_view value) {
   return out + '"';
 }
 
-void log_event(Event event, std::initializer_list<LogPair> pairs) {
-  log_event(event, kRows[static_cast<u32>(event)].level, pairs);
+void log_event(Event event, std::initializer_list<LogPair> pairs,
+               const std::vector<LogPair>& more) {
+  log_event(event, kRows[static_cast<u32>(event)].level, pairs, more);
 }
 
-void log_event(Event event, LogLevel level, std::initializer_list<LogPair> pairs) {
+void log_event(Event event, LogLevel level, std::initializer_list<LogPair> pairs,
+               const std::vector<LogPair>& more) {
   if (!logs(level) && level < LogLevel::warning) return;
   std::string text = event_name(event);
-  for (const LogPair& pair : pairs) {
+  const auto append = [&](const LogPair& pair) {
     text.append(" ").append(pair.key).append("=") += log_value(pair.value);
-  }
+  };
+  std::ranges::for_each(pairs, append);
+  std::ranges::for_each(more, append);
   if (level >= LogLevel::warning) record(text);
   if (!logs(level)) return;
   const std::string line = "time=" + tools::utc_now() +

@@ -41,9 +41,11 @@ struct LogPair {
 // From any thread.
 void set_log_level(LogLevel level);
 bool logs(LogLevel level);
-void log_event(Event event, std::initializer_list<LogPair> pairs);
+void log_event(Event event, std::initializer_list<LogPair> pairs,
+               const std::vector<LogPair>& more = {});
 // With another level than the event's own.
-void log_event(Event event, LogLevel level, std::initializer_list<LogPair> pairs);
+void log_event(Event event, LogLevel level, std::initializer_list<LogPair> pairs,
+               const std::vector<LogPair>& more = {});
 
 // The last warnings and errors, newest first.
 struct LogRecord {

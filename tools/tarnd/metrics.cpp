@@ -58,7 +58,7 @@ void put_ours(const MetricsFacts& facts, Text& text) {
   for (const auto& [status, n] : facts.counts.replies) {
     text.value("tarn_replies_total{status=\"" + std::to_string(status) + "\"}", real(n));
   }
-  text.counter("tarn_clients_gone_total", "Clients that left before their reply.",
+  text.counter("tarn_clients_gone_total", "Clients that left before the end of their reply.",
                real(facts.counts.n_gone));
   text.counter("tarn_reused_tokens_total", "Prompt tokens whose KV was there.",
                real(facts.totals.n_reused_tokens));

@@ -12,7 +12,7 @@ namespace tarn::daemon {
 
 struct Counts {
   std::map<int, u64> replies;  // by HTTP status
-  u64 n_gone = 0;              // clients that left before their reply
+  u64 n_gone = 0;              // clients that left before the end of their reply
 };
 
 struct MetricsFacts {

@@ -9,6 +9,7 @@ namespace {
 void reply_ingested(const std::shared_ptr<Exchange>& exchange, const std::string& name,
                     const IngestEnd& end) {
   if (end.status != TARN_OK) return exchange->reply(error_of(end.status, end.sentence));
+  exchange->work = {.n_prompt_tokens = end.n_tokens, .n_cached_tokens = end.n_reused};
   tools::JsonLine json;
   json.begin_object().key("object").text("tarn.ingest").key("name").text(name);
   json.key("tokens").number(end.n_tokens).key("reused").number(end.n_reused);

@@ -8,6 +8,7 @@
 
 #include <cstdio>
 
+#include "platform/clock/clock.h"
 #include "tools/support/exit_code.h"
 #include "tools/tarnd/log.h"
 
@@ -105,8 +106,17 @@ void Server::make_room() {
     if (is_longer) longest = connection;
   }
   if (longest != nullptr) return longest->close();
-  log_event(Event::connections_full, {{"connections", std::to_string(connections_.size())}});
+  log_full();
   set_accepting(false);
+}
+
+// At most once a second: a client that opens one after another does not fill the log.
+void Server::log_full() {
+  constexpr u64 kSecond_ns = 1'000'000'000;
+  const u64 now_ns = SystemClock().now_ns();
+  if (full_logged_ns_ > 0 && now_ns - full_logged_ns_ < kSecond_ns) return;
+  full_logged_ns_ = now_ns;
+  log_event(Event::connections_full, {{"connections", std::to_string(connections_.size())}});
 }
 
 void Server::set_accepting(bool accepts) {

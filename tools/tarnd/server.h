@@ -61,6 +61,7 @@ class Server : public Handler {
 
   void accept(int fd, bool is_tcp);
   void make_room();
+  void log_full();
   void set_accepting(bool accepts);
 
   event_base* base_;
@@ -74,6 +75,7 @@ class Server : public Handler {
   std::string id_prefix_;
   u64 n_requests_ = 0;
   bool accepts_ = true, closes_ = false;
+  u64 full_logged_ns_ = 0;
 };
 
 }  // namespace tarn::daemon

@@ -36,6 +36,18 @@ bool unescape(std::string_view path, std::string& out) {
   return true;
 }
 
+std::string ms_text(u64 ns) { return std::to_string(ns / 1'000'000); }
+
+// Of a request that the engine has tokens of.
+std::vector<LogPair> work_pairs(const Work& work) {
+  if (work.n_prompt_tokens + work.n_generated == 0) return {};
+  std::vector<LogPair> pairs = {{"prompt_tokens", std::to_string(work.n_prompt_tokens)},
+                                {"cached_tokens", std::to_string(work.n_cached_tokens)},
+                                {"generated_tokens", std::to_string(work.n_generated)}};
+  if (work.first_token_ns > 0) pairs.push_back({"first_token_ms", ms_text(work.first_token_ns)});
+  return pairs;
+}
+
 }  // namespace
 
 Service::Service(event_base* base, EnginePort& engine_port, const Settings& settings, Model served)
@@ -92,17 +104,15 @@ void Service::on_request(const std::shared_ptr<Exchange>& exchange) {
 
 void Service::on_replied(const Exchange& exchange) {
   const Request& request = exchange.request;
-  const std::string path = request.route != nullptr ? request.route->path : "other";
-  if (exchange.status() == 0) {
-    ++counts_.n_gone;
-    log_event(Event::client_gone, {{"id", request.id}, {"path", path}});
-    return;
-  }
-  ++counts_.replies[exchange.status()];
-  log_event(Event::request, {{"id", request.id},
-                             {"path", path},
-                             {"tenant", request.peer.tenant},
-                             {"status", std::to_string(exchange.status())}});
+  const bool was_left = exchange.was_left();
+  ++(was_left ? counts_.n_gone : counts_.replies[exchange.status()]);
+  log_event(was_left ? Event::client_gone : Event::request,
+            {{"id", request.id},
+             {"path", request.route != nullptr ? request.route->path : "other"},
+             {"tenant", request.peer.tenant},
+             {"status", std::to_string(exchange.status())},
+             {"ms", ms_text(exchange.age_ns())}},
+            work_pairs(exchange.work));
 }
 
 std::optional<HttpError> Service::why_not() const {

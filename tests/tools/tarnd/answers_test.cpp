@@ -31,7 +31,7 @@ struct Heard {
 class Listener : public AnswerSink {
  public:
   explicit Listener(Heard& heard) : heard_(heard) {}
-  void begun() override { ++heard_.n_begun; }
+  void begun(const AnswerSummary&) override { ++heard_.n_begun; }
   void token(u32, const tarn_event&) override {}
   void text(u32 choice, std::string_view text) override { heard_.texts[choice] += text; }
   void done(u32 choice, int32_t finish, const AnswerSummary&, bool) override {
