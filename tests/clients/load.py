@@ -3,9 +3,10 @@
 
 Half of the clients read their answers, and must get the text that the prompt has alone. Meanwhile
 others vanish at a random moment, never read, send a byte a second, send too much, or connect and
-shut. Afterwards nothing is left: no session, no descriptor, no memory. The last line is JSON with
-p50 and p99 of the first token and between tokens. TARN_LOAD_SECONDS: how long (default 10);
-TARN_TEST_SEED: the seed.
+shut. Afterwards nothing is left: no session, no descriptor, no memory. A table says what each tenth of the time saw;
+in a run of ten minutes or more nothing grows in its second half. The last line is JSON with p50 and
+p99 of the first token and between tokens. TARN_LOAD_SECONDS: how long (default 10); TARN_TEST_SEED:
+the seed.
 """
 import json
 import os
@@ -21,6 +22,10 @@ SECONDS = float(os.environ.get("TARN_LOAD_SECONDS", "10"))
 SEED = int(os.environ.get("TARN_TEST_SEED", "1"))
 N_READERS = N_VANISHERS = 32
 N_CONNECTIONS = 10000
+LONG_S = 600
+# RSS may grow by in the second half of a long run: the allocator's pools, and less than what the
+# smallest object that each request could leave behind would take.
+GROWTH_MAX, LEAK_BYTES = 256 << 10, 48
 HEADER_S, STALLED_S = 3, 3  # shorter than the defaults, so that a short run sees them
 CONFIG = f"""[daemon]
 connections_max = 256
@@ -68,7 +73,27 @@ class Crowd:
             thread.join()
 
 
+class Slice:
+    """What a tenth of the time saw."""
+
+    def __init__(self):
+        self.first_s = []
+        self.rss_bytes = self.n_descriptors = self.n_requests = None
+
+    def end(self):
+        self.rss_bytes, self.n_descriptors = daemon.rss_bytes(), daemon.n_descriptors()
+        self.n_requests = counts["answers"] + counts["vanished"]
+
+
+def sampler(_draw):
+    """Ends a tenth of the time."""
+    time.sleep(SECONDS / 10)
+    slices[-1].end()
+    slices.append(Slice())
+
+
 expected = {}
+slices = [Slice()]
 first_s, between_s = [], []
 counts = {"answers": 0, "busy": 0, "vanished": 0, "opened": 0, "refused heads": 0,
           "full backlog": 0}
@@ -108,6 +133,8 @@ def reader(draw):
         now = time.monotonic()
         if piece:
             (between_s if last else first_s).append(now - (last or began))
+            if not last:
+                slices[-1].first_s.append(now - began)
             last = now
         text += piece
     connection.close()
@@ -203,7 +230,8 @@ def check_load():
     crowd = Crowd()
     crowd.add(N_READERS, reader)
     crowd.add(N_VANISHERS, vanisher)
-    for count, function in [(8, slow_reader), (8, slow_writer), (1, too_much), (1, knocker)]:
+    for count, function in [(8, slow_reader), (8, slow_writer), (1, too_much), (1, knocker),
+                            (1, sampler)]:
         crowd.add(count, function)
     crowd.run()
     require(not crowd.errors, f"{len(crowd.errors)} clients failed: {crowd.errors[:5]}")
@@ -215,6 +243,23 @@ def check_load():
     require(daemon.n_descriptors() <= descriptors + 4,
             f"{daemon.n_descriptors()} descriptors, {descriptors} before")
     print(f"RSS {rss >> 20} MiB before, {daemon.rss_bytes() >> 20} MiB after")
+
+
+def check_growth():
+    """a long run grows in nothing"""
+    whole = [part for part in slices if part.rss_bytes is not None]
+    print("| tenth | requests | first token p50, ms | p99 | RSS, KiB | descriptors |\n"
+          "|---|---|---|---|---|---|")
+    for index, part in enumerate(whole):
+        p50, p99 = (1000 * (percentile(part.first_s, share) or 0) for share in (.5, .99))
+        print(f"| {index + 1} | {part.n_requests} | {p50:.0f} | {p99:.0f} | {part.rss_bytes >> 10} "
+              f"| {part.n_descriptors} |")
+    if SECONDS < LONG_S:
+        return
+    half, end = whole[len(whole) // 2 - 1], whole[-1]
+    most = GROWTH_MAX + LEAK_BYTES * (end.n_requests - half.n_requests)
+    require(end.rss_bytes - half.rss_bytes <= most,
+            f"{end.rss_bytes - half.rss_bytes} bytes more than at half time, {most} allowed")
 
 
 def check_memory():
@@ -235,7 +280,7 @@ def check_after():
 if __name__ == "__main__":
     print(f"seed {SEED}, {SECONDS:g} s")
     with daemon:
-        code = run_checks([check_load, check_memory, check_after])
+        code = run_checks([check_load, check_growth, check_memory, check_after])
         if code != 0:
             print(daemon.log()[-4000:])
     print(json.dumps({**counts, "seconds": SECONDS, **{
