@@ -19,6 +19,7 @@
 
 #include "runtime/chat/chat_template.h"
 #include "runtime/chat/core.h"
+#include "runtime/text/unicode.h"
 
 namespace tarn::chat {
 namespace {
@@ -63,7 +64,10 @@ class Builder {
   bool Double(double) { return false; }
   bool RawNumber(const char* text, unsigned n, bool) { return push(number({text, n})); }
   bool String(const char* bytes, unsigned n, bool) {
+    // RapidJSON takes half a surrogate pair for a character, and its own check of UTF-8 reads past the
+    // end of a text that ends within a character.
     const std::string_view text(bytes, n);
+    if (!text::is_utf8(text)) return false;
     if (is_role_ && is_known_role(text)) return push(make_text(text, kFromTemplate));
     return push(make_text(text, by_item_ ? origin_of_message(n_items_) : origin_));
   }
@@ -155,12 +159,10 @@ class Builder {
 
 MaybeValue read_json(Machine& m, std::string_view json, const char* what, u8 origin, bool by_item) {
   if (json.size() > m.spare().size()) return m.no_memory();  // which is a quarter of the memory
-  // RapidJSON's check of UTF-8 takes the three bytes behind a lead, whatever the first of them is.
-  constexpr u64 kZeroBytes = 4;
-  const std::span<char> text = m.alloc<char>(json.size() + kZeroBytes);
+  const std::span<char> text = m.alloc<char>(json.size() + 1);
   if (text.empty()) return Failed{};
   json.copy(text.data(), json.size());
-  std::ranges::fill(text.subspan(json.size()), '\0');
+  text.back() = '\0';
   m.work(u64{4} * json.size());
   const std::span<std::byte> lent = m.spare();
   Bump spare(lent);
@@ -173,8 +175,7 @@ MaybeValue read_json(Machine& m, std::string_view json, const char* what, u8 ori
   Builder builder(m, stack, origin, by_item);
   rapidjson::InsituStringStream stream(text.data());
   constexpr unsigned kFlags = rapidjson::kParseInsituFlag | rapidjson::kParseIterativeFlag |
-                              rapidjson::kParseNumbersAsStringsFlag |
-                              rapidjson::kParseValidateEncodingFlag;
+                              rapidjson::kParseNumbersAsStringsFlag;
   const bool is_good = !reader.Parse<kFlags>(stream, builder).IsError();
   if (m.has_failed()) return Failed{};
   if (builder.is_too_deep()) {

@@ -15,6 +15,7 @@ class Events : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Events> {
  public:
   explicit Events(JsonTokens& to) : to_(to) {}
   bool is_too_deep() const { return is_too_deep_; }
+  bool is_no_utf8() const { return is_no_utf8_; }
 
   bool Null() { return to_.take({.kind = Kind::null}, depth_); }
   bool Bool(bool value) { return to_.take({.kind = Kind::boolean, .flag = value}, depth_); }
@@ -33,17 +34,21 @@ class Events : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Events> {
   }
   bool Double(f64 value) { return to_.take({.kind = Kind::number, .number = value}, depth_); }
   bool String(const char* bytes, rapidjson::SizeType n, bool) {
-    return to_.take({.kind = Kind::text, .text = {bytes, n}}, depth_);
+    return text(Kind::text, {bytes, n});
   }
-  bool Key(const char* bytes, rapidjson::SizeType n, bool) {
-    return to_.take({.kind = Kind::key, .text = {bytes, n}}, depth_);
-  }
+  bool Key(const char* bytes, rapidjson::SizeType n, bool) { return text(Kind::key, {bytes, n}); }
   bool StartObject() { return begin(Kind::begin_object); }
   bool StartArray() { return begin(Kind::begin_array); }
   bool EndObject(rapidjson::SizeType) { return end(Kind::end_object); }
   bool EndArray(rapidjson::SizeType) { return end(Kind::end_array); }
 
  private:
+  // RapidJSON takes half a surrogate pair for a character, and its own check of UTF-8 reads past the
+  // end of a text that ends within a character.
+  bool text(Kind kind, std::string_view text) {
+    is_no_utf8_ = !text::is_utf8(text);
+    return !is_no_utf8_ && to_.take({.kind = kind, .text = text}, depth_);
+  }
   bool begin(Kind kind) {
     is_too_deep_ = depth_ >= kJsonDepthMax;
     return !is_too_deep_ && to_.take({.kind = kind}, depth_++);
@@ -53,6 +58,7 @@ class Events : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Events> {
   JsonTokens& to_;
   u32 depth_ = 0;
   bool is_too_deep_ = false;
+  bool is_no_utf8_ = false;
 };
 
 }  // namespace
@@ -62,10 +68,7 @@ std::string read_json(std::string& text, JsonTokens& to) {
   if (const size_t zero = text.find('\0'); zero != std::string::npos) {
     return "a zero byte at byte " + std::to_string(zero);
   }
-  // Not by kParseValidateEncodingFlag, which reads past the end of a text that ends within a
-  // character. Nor kParseFullPrecisionFlag: RapidJSON 1.1.0 shifts 0e249 by 64 bits. 15 digits are
-  // exact without.
-  if (!text::is_utf8(text)) return "it is not UTF-8";
+  // Not kParseFullPrecisionFlag: RapidJSON 1.1.0 shifts 0e249 by 64 bits. 15 digits are exact without.
   constexpr unsigned kFlags = rapidjson::kParseInsituFlag | rapidjson::kParseIterativeFlag;
   Events events(to);
   rapidjson::Reader reader;
@@ -73,6 +76,7 @@ std::string read_json(std::string& text, JsonTokens& to) {
   const rapidjson::ParseResult result = reader.Parse<kFlags>(stream, events);
   if (!result.IsError()) return "";
   if (events.is_too_deep()) return "it is nested more than 64 deep";
+  if (events.is_no_utf8()) return "a text is not UTF-8, or has half of a surrogate pair";
   if (result.Code() == rapidjson::kParseErrorTermination) return kJsonStopped;
   return std::string(rapidjson::GetParseError_En(result.Code())) + " (byte " +
          std::to_string(result.Offset()) + ")";

@@ -136,6 +136,8 @@ TEST_CASE("messages that are none are refused") {
       {"[{\"role\": \"user\", \"content\": \"a\"}] x", "no JSON"},
       {"[{\"role\": \"user\" \"content\": \"a\"}]", "no JSON"},
       {"[{\"role\": \"\xFF\"}]", "no JSON"},
+      {"[{\"role\": \"\xF0\x9F", "no JSON"},
+      {"[{\"role\": \"\\udc00\"}]", "no JSON"},
       {std::string("[{\"role\": \"user\"}]\0x", 20), "no JSON"},
       {"{}", "array of objects"},
       {"[]", "array of objects"},

@@ -49,6 +49,8 @@ TEST_CASE("what is no JSON object is refused") {
       "{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}",          // no UTF-8
       "{\"messages\":[{\"role\":\"user\",\"content\":\"\xed\xa0\x80\"}]}",  // half a pair
       "{\"messages\":[{\"role\":\"user\",\"content\":\"\\ud800\"}]}",
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"\\udc00\"}]}",
+      "{\"\\udc00\":1,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
       "{\"messages\":[{\"role\":\"user\"}],\"a\":" + nested(64) + "}"};
   for (const std::string& text : kBad) {
     CAPTURE(text);
