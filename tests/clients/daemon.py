@@ -85,8 +85,11 @@ class Daemon:
         self.start()
         return self
 
-    def __exit__(self, *_):
-        self.stop()
+    def __exit__(self, kind, *_):
+        was_running = self.process.poll() is None
+        code = self.stop()
+        if was_running and code != 0 and kind is None:  # a sanitizer's findings, too
+            sys.exit(f"tarnd ended with {code}:\n" + self.log()[-8000:])
         shutil.rmtree(self.folder)
 
     def start(self):
