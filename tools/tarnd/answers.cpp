@@ -114,7 +114,7 @@ void Answer::create(u32 choice) {
 }
 
 void Answer::restored(u32 choice, const tarn_event& reply) {
-  if (reply.status == TARN_NOT_FOUND && sink_ != nullptr) {
+  if (reply.status == TARN_NOT_FOUND && !is_over()) {
     lanes_[choice].is_new = true;
     return create(choice);
   }
@@ -129,7 +129,7 @@ void Answer::created(u32 choice, const tarn_event& reply) {
     return check_end();
   }
   opened(choice);
-  if (sink_ == nullptr) return;
+  if (is_over()) return;
   if (plan_.session.empty() || !lane.is_new) return feed(choice);
   call(
       [this, choice](tarn_engine*, void* request) {
@@ -141,12 +141,12 @@ void Answer::created(u32 choice, const tarn_event& reply) {
 void Answer::opened(u32 choice) {
   lanes_[choice].stage = Stage::open;
   all_.owners_[lanes_[choice].session] = {this, choice};
-  if (sink_ == nullptr) close(choice);
+  if (is_over()) close(choice);
 }
 
 void Answer::kept(u32 choice, const tarn_event& reply) {
   if (reply.status != TARN_OK) return fail(error_of(reply));
-  if (sink_ != nullptr) feed(choice);
+  if (!is_over()) feed(choice);
 }
 
 void Answer::feed(u32 choice) {
@@ -174,7 +174,7 @@ void Answer::feed(u32 choice) {
 }
 
 void Answer::fed(u32 choice, const tarn_event& reply) {
-  if (sink_ == nullptr) return check_end();
+  if (is_over()) return check_end();
   if (reply.status != TARN_OK) return fail(error_of(reply));
   // Before it generates: these are the prompt's tokens alone.
   tarn_session_info info = TARN_INIT(tarn_session_info);
@@ -190,7 +190,7 @@ void Answer::fed(u32 choice, const tarn_event& reply) {
 }
 
 void Answer::computed(u32 choice, const tarn_event& reply) {
-  if (sink_ == nullptr) return check_end();
+  if (is_over()) return check_end();
   if (reply.status != TARN_OK) return fail(error_of(reply));
   if (plan_.reads_alone) return read(choice);
   for (u32 i = 1; i < plan_.n_choices; ++i) {
@@ -212,7 +212,7 @@ void Answer::read(u32 choice) {
   }
   begin();
   const u32 n = plan_.n_choices;
-  for (u32 i = 0; i < n && sink_ != nullptr; ++i) lane_done(choice + i, TARN_FINISH_LENGTH);
+  for (u32 i = 0; i < n && !is_over(); ++i) lane_done(choice + i, TARN_FINISH_LENGTH);
 }
 
 void Answer::forked(u32 choice, const tarn_event& reply) {
@@ -223,7 +223,7 @@ void Answer::forked(u32 choice, const tarn_event& reply) {
   }
   opened(choice);
   const u32 prompt = choice / plan_.n_choices;
-  if (sink_ == nullptr || --forks_left_[prompt] > 0) return;
+  if (is_over() || --forks_left_[prompt] > 0) return;
   for (u32 i = 0; i < plan_.n_choices; ++i) generate(prompt * plan_.n_choices + i);
 }
 
@@ -238,7 +238,7 @@ void Answer::generate(u32 choice) {
 }
 
 void Answer::generating(u32 choice, const tarn_event& reply) {
-  if (sink_ == nullptr) return check_end();
+  if (is_over()) return check_end();
   if (reply.status != TARN_OK) return fail(error_of(reply));
   lanes_[choice].stage = Stage::generating;
   begin();
@@ -249,7 +249,7 @@ void Answer::begin() {
 }
 
 void Answer::on_event(u32 choice, const tarn_event& event) {
-  if (sink_ == nullptr) return;
+  if (is_over()) return;
   if (event.type == TARN_EVENT_TOKEN) sink_->token(choice, event);
   if (event.type == TARN_EVENT_TEXT) sink_->text(choice, {event.text, event.text_bytes});
   if (event.type == TARN_EVENT_DONE) done(choice, event);
@@ -280,7 +280,7 @@ void Answer::done(u32 choice, const tarn_event& event) {
 
 // The reply has the sentence, if there is one.
 void Answer::ended_early(u32 choice, const tarn_event& reply) {
-  if (sink_ == nullptr) return check_end();
+  if (is_over()) return check_end();
   const int32_t status = lanes_[choice].status;
   if (reply.status == status) return fail(error_of(reply));
   fail(error_of(status, std::string("the answer ended early: ") + tarn_status_name(status)));
@@ -291,7 +291,7 @@ void Answer::lane_done(u32 choice, int32_t finish) {
   lanes_[choice].stage = is_open ? Stage::done : Stage::closed;
   --n_undone_;
   sink_->done(choice, finish, summary_, n_undone_ == 0);
-  if (sink_ == nullptr) return;  // the client went away while it was told
+  if (is_over()) return;  // the client went away while it was told
   if (is_open) close(choice);
   if (n_undone_ > 0) return;
   Answers::Totals& totals = all_.totals_;
@@ -314,7 +314,11 @@ void Answer::abandon() {
 }
 
 void Answer::fail(const HttpError& error) {
-  if (sink_ == nullptr) return;
+  if (is_over()) return;
+  if (!plan_.session.empty()) {  // told when its name is free, as with lane_done()
+    failure_ = error;
+    return close_all();
+  }
   const std::unique_ptr<AnswerSink> sink = std::move(sink_);
   close_all();
   sink->failed(error);
@@ -345,7 +349,7 @@ void Answer::close(u32 choice) {
 }
 
 void Answer::saved(u32, const tarn_event& reply) {
-  if (reply.status != TARN_OK) not_saved_ = error_of(reply);
+  if (reply.status != TARN_OK && !failure_) failure_ = error_of(reply);
 }
 
 void Answer::closed(u32 choice, const tarn_event&) {
@@ -365,7 +369,7 @@ void Answer::check_end() {
   if (sink_ != nullptr) {
     const std::unique_ptr<AnswerSink> sink = std::move(sink_);
     // The conversation would go on without this answer, and nobody would know.
-    not_saved_ ? sink->failed(*not_saved_) : sink->finished(summary_);
+    failure_ ? sink->failed(*failure_) : sink->finished(summary_);
   }
   all.answers_.erase(this);  // which is gone from here on
   if (all.answers_.empty() && all.on_idle) all.on_idle();

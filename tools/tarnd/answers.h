@@ -112,6 +112,8 @@ class Answer {
   void closed(u32 choice, const tarn_event& reply);
   void check_end();
   tarn_session_options session_options() const;
+  // Nothing more is asked of the engine for it.
+  bool is_over() const { return sink_ == nullptr || failure_.has_value(); }
 
   Answers& all_;
   AnswerPlan plan_;
@@ -123,7 +125,7 @@ class Answer {
   AnswerSummary summary_;
   u32 n_pending_ = 0, n_undone_ = 0;
   bool has_begun_ = false;
-  std::optional<HttpError> not_saved_;  // why the kept session is not on disk
+  std::optional<HttpError> failure_;  // of a kept session's request: told when all is closed
 };
 
 // All answers, and whose the engine's sessions are.

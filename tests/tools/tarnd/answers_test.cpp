@@ -238,6 +238,19 @@ TEST_CASE("a kept session goes on with its next request, and has one at a time")
   const Heard next = heard_alone(world, std::move(third));
   REQUIRE_MESSAGE(next.n_finished == 1, next.error.message);
   CHECK(next.summary.n_prompt_tokens > heard.summary.n_prompt_tokens + 12);
+  // A refused one is told when the name is free.
+  AnswerPlan refused = plan_of("");
+  refused.session = "s";
+  refused.prompts = {{.ids = {~u32{0}}, .has_ids = true}};
+  Heard failed, after;
+  world.answers->start(std::move(refused), std::make_unique<Listener>(failed));
+  while (failed.n_failed == 0) world.turn();
+  CHECK(failed.error.status == 400);
+  AnswerPlan fourth = plan_of(" and then");
+  fourth.session = "s";
+  CHECK(world.answers->start(std::move(fourth), std::make_unique<Listener>(after)) != nullptr);
+  world.run_all();
+  CHECK(after.n_finished == 1);
   AnswerPlan foreign = plan_of("Log book");
   foreign.session = "s";
   foreign.tenant = "uid:7";  // its own name
