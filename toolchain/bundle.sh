@@ -89,7 +89,8 @@ make_bundle() {
   mapfile -t tests < <(cut -d' ' -f1 <<<"$list" | sort -u)
   # libedit asks for the terminal's libraries; nobody types at these programs.
   configure "$build_dir" -DCMAKE_BUILD_TYPE=Release -DTARN_CUDA=ON "-DTARN_CUDA_ARCHS=$arch" \
-    -DTARN_TESTS=ON -DTARN_FOUND_LIBEDIT=OFF "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc -Wl,--gc-sections \
+    -DTARN_TESTS=ON -DTARN_FOUND_LIBEDIT=OFF \
+    "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc -Wl,--gc-sections \
 -L$(static_libraries "$build_dir" "$machine") -L$root/build/$machine-libs/lib" "$@"
   targets=("${programs[@]}" "${tests[@]}")
   build "$build_dir" "${targets[@]}"

@@ -64,8 +64,8 @@ class Builder {
   bool Double(double) { return false; }
   bool RawNumber(const char* text, unsigned n, bool) { return push(number({text, n})); }
   bool String(const char* bytes, unsigned n, bool) {
-    // RapidJSON takes half a surrogate pair for a character, and its own check of UTF-8 reads past the
-    // end of a text that ends within a character.
+    // RapidJSON takes half a surrogate pair for a character, and its own check of UTF-8 reads past
+    // the end of a text that ends within a character.
     const std::string_view text(bytes, n);
     if (!text::is_utf8(text)) return false;
     if (is_role_ && is_known_role(text)) return push(make_text(text, kFromTemplate));

@@ -9,9 +9,9 @@ The servers are started by hand with their best settings, for example
     llama-server -m MODEL -np 16 -kvu -c 40960 -t 2 -tb 2 --port 8080
 
 In a round each server in turn gets the same requests: N clients, each of which sends its next
-request when its answer has ended. A prompt is a prefix of --prefix ids that all clients of the round
-have in common and --question ids of its own. Prints requests/s and times of the first token and
-between tokens, as medians of the rounds, and the ratio of the first server to each other one.
+request when its answer has ended. A prompt is a prefix of --prefix ids that all clients of the
+round have in common and --question ids of its own. Prints requests/s and times of the first token
+and between tokens, as medians of the rounds, and the ratio of the first server to each other one.
 """
 import argparse
 import http.client

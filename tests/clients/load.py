@@ -3,10 +3,10 @@
 
 Half of the clients read their answers, and must get the text that the prompt has alone. Meanwhile
 others vanish at a random moment, never read, send a byte a second, send too much, or connect and
-shut. Afterwards nothing is left: no session, no descriptor, no memory. A table says what each tenth of the time saw;
-in a run of ten minutes or more nothing grows in its second half. The last line is JSON with p50 and
-p99 of the first token and between tokens. TARN_LOAD_SECONDS: how long (default 10); TARN_TEST_SEED:
-the seed.
+shut. Afterwards nothing is left: no session, no descriptor, no memory. A table says what each tenth
+of the time saw; in a run of ten minutes or more nothing grows in its second half. The last line is
+JSON with p50 and p99 of the first token and between tokens. TARN_LOAD_SECONDS: how long (default
+10); TARN_TEST_SEED: the seed.
 """
 import json
 import os

@@ -43,8 +43,8 @@ class Events : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Events> {
   bool EndArray(rapidjson::SizeType) { return end(Kind::end_array); }
 
  private:
-  // RapidJSON takes half a surrogate pair for a character, and its own check of UTF-8 reads past the
-  // end of a text that ends within a character.
+  // RapidJSON takes half a surrogate pair for a character, and its own check of UTF-8 reads past
+  // the end of a text that ends within a character.
   bool text(Kind kind, std::string_view text) {
     is_no_utf8_ = !text::is_utf8(text);
     return !is_no_utf8_ && to_.take({.kind = kind, .text = text}, depth_);
@@ -68,7 +68,8 @@ std::string read_json(std::string& text, JsonTokens& to) {
   if (const size_t zero = text.find('\0'); zero != std::string::npos) {
     return "a zero byte at byte " + std::to_string(zero);
   }
-  // Not kParseFullPrecisionFlag: RapidJSON 1.1.0 shifts 0e249 by 64 bits. 15 digits are exact without.
+  // Not kParseFullPrecisionFlag: RapidJSON 1.1.0 shifts 0e249 by 64 bits. 15 digits are exact
+  // without.
   constexpr unsigned kFlags = rapidjson::kParseInsituFlag | rapidjson::kParseIterativeFlag;
   Events events(to);
   rapidjson::Reader reader;

@@ -316,9 +316,9 @@ def main():
             results[name].append(each)
     n_tokens = sum(len(book.ids) for book in books)
     crosses = [np.array(book.crosses) for book in books]
-    print(f"{len(books)} documents, {n_tokens / len(books):.0f} tokens each, {options.chunks} chunks; "
-          f"copies across chunks touch {sum(b.n_touched for b in books) / n_tokens:.1%} of the tokens"
-          f"\n{sum(map(len, crosses))} questions, {sum(c.sum() for c in crosses)} crossing\n")
+    touched = sum(book.n_touched for book in books) / n_tokens
+    print(f"{len(books)} documents, {n_tokens / len(books):.0f} tokens each, {options.chunks} "
+          f"chunks; copies across chunks touch {touched:.1%} of the tokens\n{sum(map(len, crosses))} questions, {sum(c.sum() for c in crosses)} crossing\n")
     print("| method | rows a layer | right, % | to full, points | crossing, % | to full, points "
           "| logits' L2 to full |\n|---|---|---|---|---|---|---|")
     full = results["full"]
