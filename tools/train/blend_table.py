@@ -318,7 +318,8 @@ def main():
     crosses = [np.array(book.crosses) for book in books]
     touched = sum(book.n_touched for book in books) / n_tokens
     print(f"{len(books)} documents, {n_tokens / len(books):.0f} tokens each, {options.chunks} "
-          f"chunks; copies across chunks touch {touched:.1%} of the tokens\n{sum(map(len, crosses))} questions, {sum(c.sum() for c in crosses)} crossing\n")
+          f"chunks; copies across chunks touch {touched:.1%} of the tokens\n"
+          f"{sum(map(len, crosses))} questions, {sum(c.sum() for c in crosses)} crossing\n")
     print("| method | rows a layer | right, % | to full, points | crossing, % | to full, points "
           "| logits' L2 to full |\n|---|---|---|---|---|---|---|")
     full = results["full"]
