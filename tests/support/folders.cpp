@@ -1,5 +1,7 @@
 #include "tests/support/folders.h"
 
+#include <filesystem>
+
 namespace tarn::test {
 
 const std::string& source_folder() {
@@ -8,7 +10,10 @@ const std::string& source_folder() {
 }
 
 const std::string& build_folder() {
-  static const std::string folder = TARN_BINARY_DIR;
+  namespace fs = std::filesystem;
+  static const std::string folder = fs::is_directory(TARN_BINARY_DIR)
+                                        ? TARN_BINARY_DIR
+                                        : fs::read_symlink("/proc/self/exe").parent_path().string();
   return folder;
 }
 

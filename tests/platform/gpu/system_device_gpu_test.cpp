@@ -4,6 +4,8 @@
 //         SystemReserve; what is not there afterwards is what was there before.
 #include <doctest/doctest.h>
 
+#include <string>
+
 #include "platform/mem/reserve.h"
 #include "tests/platform/gpu/device_scenario.h"
 #include "tests/support/skip.h"
@@ -19,8 +21,8 @@ TEST_CASE("the weights go to this machine's GPU and come back") {
     TARN_SKIP(opened.error().hint);
   }
   Device& device = **opened;
-  MESSAGE(device.facts().name.data(), ", sm_", device.facts().compute_capability,
-          device.facts().integrated ? ", integrated" : ", discrete");
+  MESSAGE(std::string(device.facts().name.data()), ", sm_", device.facts().compute_capability,
+          std::string(device.facts().integrated ? ", integrated" : ", discrete"));
   SystemReserve reserve;
   constexpr u64 kRingBytes = 4 * kMiB;
   const u64 n_bytes = probe_bytes(device.facts());
