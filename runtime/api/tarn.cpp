@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "platform/power/power.h"
 #include "runtime/api/border.h"
 #include "runtime/service/text_desk.h"
 
@@ -55,7 +56,20 @@ void describe_plan(const plan::Plan& plan, tarn_plan* out) {
   }
 }
 
+void describe_power(tarn_engine_status* out) {
+  const PowerState power = power_state();
+  copy_text(out->power_mode, power.mode.data());
+  out->cpu_mhz = power.cpu_mhz;
+  out->cpu_mhz_max = power.cpu_mhz_max;
+  out->gpu_mhz = power.gpu_mhz;
+  out->gpu_mhz_max = power.gpu_mhz_max;
+  out->hottest_millidegrees = power.hottest_millidegrees;
+  copy_text(out->hottest_zone, power.hottest_zone.data());
+  out->n_throttling = power.n_throttling;
+}
+
 void describe_status(const Engine& engine, tarn_engine_status* out) {
+  describe_power(out);
   const engine::EngineStatus status = engine.status();
   const engine::EngineCounters& counters = status.counters;
   copy_text(out->device, status.device);

@@ -196,6 +196,13 @@ typedef struct tarn_engine_status {
   double kv_read_ratio;
   int32_t model_verified;        /* 1: the file's SHA-256 is model.sha256; 0: without the key */
   uint32_t n_running, n_waiting; /* sessions that compute or generate, and that wait to */
+  /* The board as of this call; "" or 0 where Linux does not show it. */
+  char power_mode[32];           /* of nvpmodel (15W, MAXN), else the governor of cpufreq */
+  uint32_t cpu_mhz, cpu_mhz_max; /* the slowest CPU's now, and the highest of any */
+  uint32_t gpu_mhz, gpu_mhz_max; /* a Jetson's GPU now, and at most in this mode */
+  int32_t hottest_millidegrees;  /* Celsius, of the hottest thermal zone */
+  char hottest_zone[32];         /* "" if no zone can be read */
+  uint32_t n_throttling;         /* cooling devices that slow down what computes now */
 } tarn_engine_status;
 
 TARN_API int32_t tarn_engine_status_get(tarn_engine* engine, tarn_engine_status* status_out);

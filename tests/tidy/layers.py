@@ -12,6 +12,7 @@ LAYERS = {
     "platform/log": ["platform/clock"],
     "platform/cpu": ["platform/clock", "platform/log"],
     "platform/mem": ["platform/log"],
+    "platform/power": [],
     "platform/io": ["platform/clock", "platform/log"],
     "platform/gpu": ["platform/clock", "platform/log"],
     "kernels": ["platform/cpu"],
@@ -44,15 +45,15 @@ LAYERS = {
                        "runtime/plan", "runtime/exec"],
     "runtime/service": ["platform/clock", "platform/cpu", "runtime/text", "runtime/chat",
                         "runtime/step", "runtime/plan", "runtime/engine"],
-    "runtime/api": ["platform/cpu", "runtime/engine", "runtime/service"],
+    "runtime/api": ["platform/cpu", "platform/power", "runtime/engine", "runtime/service"],
     "runtime/lab": ["platform/gpu", "kernels", "runtime/config", "runtime/model", "runtime/step",
                     "runtime/method", "runtime/kv", "runtime/plan", "runtime/engine"],
 }
 
 # Tools stand above the library. `tarn eval` and the benches may use the engine's public header.
 TOOLS_MAY = ["platform/clock", "platform/log", "platform/cpu", "platform/io", "platform/mem",
-             "platform/gpu", "kernels", "runtime/config", "runtime/arena", "runtime/model",
-             "runtime/text", "runtime/chat", "runtime/store", "runtime/step", "runtime/kv",
+             "platform/power", "platform/gpu", "kernels", "runtime/config", "runtime/arena",
+             "runtime/model", "runtime/text", "runtime/chat", "runtime/store", "runtime/step", "runtime/kv",
              "runtime/reuse", "runtime/plan", "runtime/engine", "runtime/api", "runtime/lab"]
 ENGINE_PUBLIC = "runtime/engine/engine.h"
 

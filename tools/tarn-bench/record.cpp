@@ -6,10 +6,36 @@
 #include <fstream>
 
 #include "platform/cpu/topology.h"
+#include "platform/power/power.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/utc.h"
 
 namespace tarn::bench {
+namespace {
+
+// As the run left the board: a mode or heat that slows it down shows at the end.
+void write_power(const PowerState& power, RowWriter& w) {
+  const auto number = [&w](const char* key, u32 value) {
+    w.Key(key);
+    w.Uint(value);
+  };
+  w.Key("power");
+  w.StartObject();
+  w.Key("mode");
+  w.String(power.mode.data());
+  number("cpu_mhz", power.cpu_mhz);
+  number("cpu_mhz_max", power.cpu_mhz_max);
+  number("gpu_mhz", power.gpu_mhz);
+  number("gpu_mhz_max", power.gpu_mhz_max);
+  w.Key("hottest_zone");
+  w.String(power.hottest_zone.data());
+  w.Key("hottest_celsius");
+  w.Double(power.has_temperature ? power.hottest_millidegrees * 1e-3 : NAN);
+  number("throttling", power.n_throttling);
+  w.EndObject();
+}
+
+}  // namespace
 
 void append_record(const std::string& path, const std::string& command,
                    const std::vector<Row>& rows) {
@@ -36,6 +62,7 @@ void append_record(const std::string& path, const std::string& command,
   w.Uint64(static_cast<u64>(sysconf(_SC_PHYS_PAGES)) * static_cast<u64>(sysconf(_SC_PAGESIZE)));
   w.Key("bandwidth_gb_per_s");
   w.Double(bandwidth > 0 ? bandwidth * 1e-9 : NAN);
+  write_power(power_state(), w);
   w.EndObject();
   w.Key("rows");
   w.StartArray();

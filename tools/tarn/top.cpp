@@ -2,11 +2,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "tools/client/daemon_client.h"
 #include "tools/support/engine_options.h"
@@ -122,6 +124,27 @@ void print_errors(const rapidjson::Value& state) {
   }
 }
 
+// Nothing where the machine shows nothing.
+void print_power(const rapidjson::Value& power) {
+  const std::string mode = text_of(power, "mode"), zone = text_of(power, "hottest_zone");
+  std::string line = mode.empty() ? "" : ", mode " + mode;
+  for (const auto& [name, key] : {std::pair{"CPU", "cpu_mhz"}, {"GPU", "gpu_mhz"}}) {
+    const u64 mhz = count_of(power, key),
+              most = count_of(power, (std::string(key) + "_max").c_str());
+    if (mhz == 0) continue;
+    line += std::string(", ") + name + " " + std::to_string(mhz);
+    line += (most > 0 ? " of " + std::to_string(most) : "") + " MHz";
+  }
+  if (!zone.empty()) {
+    std::array<char, 32> celsius{};
+    std::snprintf(celsius.data(), celsius.size(), ", %.1f C (",
+                  number_of(power, "hottest_celsius"));
+    line += celsius.data() + zone + ")";
+  }
+  if (count_of(power, "throttling") > 0) line += ", THROTTLED";
+  if (!line.empty()) std::printf("board     %s\n", escaped(line.substr(2)).c_str());
+}
+
 void print(const Sample& sample, const Speeds& speeds) {
   const rapidjson::Value& props = sample.props;
   const rapidjson::Value& state = state_of(sample);
@@ -148,6 +171,7 @@ void print(const Sample& sample, const Speeds& speeds) {
     std::printf(", %llu sessions, %s", count(n_stored), format_bytes(bytes).c_str());
   }
   std::printf("\n");
+  print_power(member(state, "power"));
   print_sessions(sample);
   print_errors(state);
 }

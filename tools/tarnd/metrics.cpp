@@ -75,6 +75,15 @@ void put_ours(const MetricsFacts& facts, Text& text) {
   text.gauge("tarn_kv_groups_max", "Groups of KV.", real(s.kv_groups_max));
   text.begin("tarn_store", "gauge", "State of the store: none, on, read-only or off.");
   text.value("tarn_store{state=\"" + std::string(s.store) + "\"}", 1);
+  if (s.cpu_mhz > 0) text.gauge("tarn_cpu_mhz", "Clock of the slowest CPU.", s.cpu_mhz);
+  if (s.gpu_mhz > 0) text.gauge("tarn_gpu_mhz", "Clock of the board's GPU.", s.gpu_mhz);
+  if (s.hottest_zone[0] != '\0') {
+    text.begin("tarn_hottest_celsius", "gauge", "Temperature of the hottest thermal zone.");
+    text.value("tarn_hottest_celsius{zone=\"" + std::string(s.hottest_zone) + "\"}",
+               s.hottest_millidegrees * 1e-3);
+  }
+  text.gauge("tarn_throttling", "Cooling devices that slow down what computes now.",
+             s.n_throttling);
 }
 
 }  // namespace

@@ -50,6 +50,12 @@ void write_engine(const Service& service, JsonLine& json) {
   json.key("answer_seconds").real(tools::seconds_of(s.decode_ns));
   json.key("plan_bytes").number(service.model.plan_bytes + NetworkMemory::limit_bytes());
   json.key("uptime_seconds").real(static_cast<f64>(now_s - service.model.created_s));
+  json.key("power").begin_object().key("mode").text(s.power_mode);
+  json.key("cpu_mhz").number(s.cpu_mhz).key("cpu_mhz_max").number(s.cpu_mhz_max);
+  json.key("gpu_mhz").number(s.gpu_mhz).key("gpu_mhz_max").number(s.gpu_mhz_max);
+  json.key("hottest_zone").text(s.hottest_zone);
+  json.key("hottest_celsius").real(s.hottest_millidegrees * 1e-3);
+  json.key("throttling").number(s.n_throttling).end_object();
   json.key("errors").begin_array();
   for (const LogRecord& record : last_errors()) {
     json.begin_object().key("at").number(record.at_s).key("text").text(record.text).end_object();
