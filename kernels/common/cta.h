@@ -13,7 +13,8 @@
 //
 //   Cta           thread(), lane(), warp(), block(), block_y()
 //                 barrier(), sync_warp()
-//                 shuffle(v, from_lane), shuffle_xor(v, mask), any(condition)      all 32 lanes
+//                 shuffle(v, from_lane), shuffle_xor(v, mask)                      all 32 lanes
+//                 ballot(condition)           bit i: lane i's                     all 32 lanes
 //                 shared<T>(count)            carved from the launch's shared bytes, in call order;
 //                                             T of 4, 8 or 16 bytes
 //                 copy_async(shared, i, from) 16 bytes from global memory; land at copy_wait
@@ -25,7 +26,8 @@
 //   loads         load<T>(address): read-only data, aligned to T; load_once<T> for what is read
 //                 once by the whole launch (weights)
 //                 store(address, value)
-//   arithmetic    dp4a, dp2a_low, fma, sqrt, widen_f16, narrow_f16, bits_of, float_of, funnel_right
+//   arithmetic    dp4a, dp2a_low, fma, sqrt, widen_f16, narrow_f16, bits_of, float_of, funnel_right,
+//                 bits_set
 //   TARN_UNROLL(n)  in front of a loop
 //
 // Floating point is IEEE on both sides, without contraction except fma(). So emulated and real

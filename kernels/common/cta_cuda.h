@@ -47,7 +47,7 @@ class Cta {
   TARN_DEVICE T shuffle_xor(T value, u32 mask) {
     return __shfl_xor_sync(kAllLanes, value, static_cast<int>(mask));
   }
-  TARN_DEVICE bool any(bool condition) { return __any_sync(kAllLanes, condition) != 0; }
+  TARN_DEVICE u32 ballot(bool condition) { return __ballot_sync(kAllLanes, condition); }
 
   template <class T>
   TARN_DEVICE Shared<T> shared(u32 count) {
@@ -157,6 +157,7 @@ TARN_DEVICE f32 float_of(u32 bits) { return __uint_as_float(bits); }
 TARN_DEVICE u32 funnel_right(u32 low, u32 high, u32 shift) {
   return __funnelshift_r(low, high, shift);
 }
+TARN_DEVICE u32 bits_set(u32 word) { return static_cast<u32>(__popc(word)); }
 
 // 0 leaves the registers to the compiler, which does not choose the same as for 1.
 template <class Kernel>

@@ -108,7 +108,7 @@ class Cta {
     return __builtin_bit_cast(
         T, exchange(__builtin_bit_cast(u32, value), lane() ^ mask, {file, line}));
   }
-  bool any(bool condition, TARN_SITE_ARGUMENTS);
+  u32 ballot(bool condition, TARN_SITE_ARGUMENTS);
 
   template <class T>
   Shared<T> shared(u32 count, TARN_SITE_ARGUMENTS) {
@@ -186,6 +186,7 @@ inline f32 float_of(u32 bits) { return __builtin_bit_cast(f32, bits); }
 inline u32 funnel_right(u32 low, u32 high, u32 shift) {
   return static_cast<u32>(((u64{high} << 32) | low) >> (shift & 31u));
 }
+inline u32 bits_set(u32 word) { return static_cast<u32>(__builtin_popcount(word)); }
 
 struct EmulatedKernel {
   void (*run)(Cta& cta, const void* args);

@@ -1,10 +1,12 @@
 // Device code: the k largest of many numbers, found by all threads of a CTA. A larger number has a
-// larger key. `keys` has key(i), and count(i), the number of values with that key.
+// larger key.
 //
 //   kth    the k-th largest key, two bits at a time: a pass counts the numbers that reach each of
-//          three bounds. Then it counts how many equal ones belong to the k largest. Thread t reads
-//          only the numbers t, t + kThreads, ...
-//   take   places of the larger numbers and of the first n_equal equal ones, ascending
+//          three bounds. Then it counts how many equal ones belong to the k largest. keys.each(fn)
+//          calls fn(key, how many numbers have it) for this thread's share of the keys
+//   take   places of the larger numbers and of the first n_equal equal ones, ascending.
+//          ranks.two(place, ranks) says of numbers `place` and `place` + 32 how they compare with
+//          the bound; a lane asks for its own place in a block of 64
 //
 // `room` is shared, kRoom words; it is free again when a function returns.
 #pragma once
@@ -19,9 +21,15 @@ TARN_DEVICE u32 rank_key(f32 value) {
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
 }
 
+enum class Rank : u32 { below, above, equal };
+
 struct RankBound {
   u32 key;
   u32 n_equal;  // numbers to take with that key
+
+  TARN_DEVICE Rank of(u32 other) const {
+    return other > key ? Rank::above : other == key ? Rank::equal : Rank::below;
+  }
 };
 
 template <u32 kThreads>
@@ -29,17 +37,19 @@ struct RankCta {
   static constexpr u32 kWarps = kThreads / kWarpLanes;
   static constexpr u32 kBounds = 3;
   static constexpr u32 kRoom = kWarps * kBounds;
+  static constexpr u32 kBlock = 2 * kWarpLanes;  // numbers that a warp takes at once
+  static constexpr u32 kBlocks = 4;              // of a warp between two barriers
+  static_assert(kWarps > 0 && (kWarps & (kWarps - 1)) == 0 && kWarps <= kWarpLanes);
 
   // n, k > 0, and more than k numbers exist.
   template <class Keys>
-  TARN_DEVICE static RankBound kth(Cta& cta, const Keys& keys, u32 n, u32 k,
-                                   const Shared<u32>& room) {
+  TARN_DEVICE static RankBound kth(Cta& cta, const Keys& keys, u32 k, const Shared<u32>& room) {
     u32 key = 0;  // the largest key that k numbers reach
     u32 counts[kBounds];
     for (u32 shift = 32; shift > 0;) {
       shift -= 2;
       const u32 bounds[kBounds] = {key | 1u << shift, key | 2u << shift, key | 3u << shift};
-      count(cta, keys, n, bounds, counts, room);
+      count(cta, keys, bounds, counts, room);
       u32 bits = 0;
       TARN_UNROLL(3) for (u32 j = 0; j < kBounds; ++j) bits += counts[j] >= k ? 1u : 0u;
       key |= bits << shift;
@@ -47,41 +57,53 @@ struct RankCta {
     // Only a NaN of all ones has the largest key, and no key lies above it.
     const u32 above = key + 1 != 0 ? key + 1 : key;
     const u32 bounds[kBounds] = {above, above, above};
-    count(cta, keys, n, bounds, counts, room);
+    count(cta, keys, bounds, counts, room);
     return {key, k - (above != key ? counts[0] : 0)};
   }
 
-  // A word holds both counts, at most kThreads each; the larger numbers' is in its lower half.
-  template <class Keys>
-  TARN_DEVICE static void take(Cta& cta, const Keys& keys, u32 n, RankBound bound, u32* out,
+  template <class Ranks>
+  TARN_DEVICE static void take(Cta& cta, const Ranks& ranks, u32 n, u32 n_equal, u32* out,
                                const Shared<u32>& room) {
+    constexpr u32 kOfWarp = kBlocks * kBlock, kOfCta = kWarps * kOfWarp;
+    static_assert(kOfWarp < 1u << 16);  // a word holds both counts, that of larger ones below
+    const u32 lanes_before = (1u << cta.lane()) - 1;
     u32 above_before = 0, equal_before = 0;
-    for (u32 begin = 0; begin < n; begin += kThreads) {
-      const u32 i = begin + cta.thread();
-      const u32 its_key = i < n ? keys.key(i) : 0;
-      const bool is_above = i < n && its_key > bound.key;
-      const bool is_equal = i < n && its_key == bound.key;
-      const u32 mine = (is_above ? 1u : 0u) + (is_equal ? 1u << 16 : 0u);
-      u32 up_to = mine;  // of this lane and those before it
-      for (u32 step = 1; step < kWarpLanes; step *= 2) {
-        const u32 from = cta.lane() >= step ? cta.lane() - step : cta.lane();
-        const u32 other = cta.shuffle(up_to, from);
-        if (cta.lane() >= step) up_to += other;
+    for (u32 begin = 0; begin < n; begin += kOfCta) {
+      const u32 first = begin + cta.warp() * kOfWarp;
+      u32 above[2 * kBlocks], equal[2 * kBlocks], mine = 0;
+      TARN_UNROLL(kBlocks) for (u32 b = 0; b < kBlocks; ++b) {
+        const u32 place = first + b * kBlock + cta.lane();
+        enum Rank two[2] = {Rank::below, Rank::below};
+        if (first + b * kBlock < n) ranks.two(place, two);
+        TARN_UNROLL(2) for (u32 i = 0; i < 2; ++i) {
+          const bool is_there = place + i * kWarpLanes < n;
+          above[2 * b + i] = cta.ballot(is_there && two[i] == Rank::above);
+          equal[2 * b + i] = cta.ballot(is_there && two[i] == Rank::equal);
+          mine += bits_set(above[2 * b + i]) + (bits_set(equal[2 * b + i]) << 16);
+        }
       }
-      if (cta.lane() == kWarpLanes - 1) room[cta.warp()] = up_to;
+      if (cta.lane() == 0) room[cta.warp()] = mine;
       cta.barrier();  // every warp has written its counts
-      u32 before = up_to - mine, all = 0;
-      for (u32 w = 0; w < kWarps; ++w) {
-        const u32 n_warp = room[w];
-        if (w < cta.warp()) before += n_warp;
-        all += n_warp;
+      u32 all_above = 0, all_equal = 0, my_above = above_before, my_equal = equal_before;
+      TARN_UNROLL(kWarps) for (u32 w = 0; w < kWarps; ++w) {
+        const u32 of_warp = room[w];
+        all_above += of_warp & 0xffffu;
+        all_equal += of_warp >> 16;
+        my_above += w < cta.warp() ? of_warp & 0xffffu : 0;
+        my_equal += w < cta.warp() ? of_warp >> 16 : 0;
       }
-      const u32 equal = equal_before + (before >> 16);
-      const u32 n_before = equal < bound.n_equal ? equal : bound.n_equal;
-      const u32 place = above_before + (before & 0xffffu) + n_before;
-      if (is_above || (is_equal && equal < bound.n_equal)) store(out + place, i);
-      above_before += all & 0xffffu;
-      equal_before += all >> 16;
+      TARN_UNROLL(2 * kBlocks) for (u32 i = 0; i < 2 * kBlocks; ++i) {
+        const u32 number = my_equal + bits_set(equal[i] & lanes_before);
+        const bool is_above = (above[i] >> cta.lane() & 1u) != 0;
+        const bool is_taken = (equal[i] >> cta.lane() & 1u) != 0 && number < n_equal;
+        const u32 place =
+            my_above + bits_set(above[i] & lanes_before) + (number < n_equal ? number : n_equal);
+        if (is_above || is_taken) store(out + place, first + i * kWarpLanes + cta.lane());
+        my_above += bits_set(above[i]);
+        my_equal += bits_set(equal[i]);
+      }
+      above_before += all_above;
+      equal_before += all_equal;
       cta.barrier();  // all have read the counts, which the next turn overwrites
     }
   }
@@ -89,34 +111,31 @@ struct RankCta {
  private:
   // Counts the numbers that reach each of the bounds.
   template <class Keys>
-  TARN_DEVICE static void count(Cta& cta, const Keys& keys, u32 n, const u32 (&bounds)[kBounds],
+  TARN_DEVICE static void count(Cta& cta, const Keys& keys, const u32 (&bounds)[kBounds],
                                 u32 (&counts)[kBounds], const Shared<u32>& room) {
     TARN_UNROLL(3) for (u32 j = 0; j < kBounds; ++j) counts[j] = 0;
-    for (u32 i = cta.thread(); i < n; i += kThreads) {
-      const u32 key = keys.key(i), n_there = keys.count(i);
+    keys.each([&](u32 key, u32 n_there) {
       TARN_UNROLL(3)
       for (u32 j = 0; j < kBounds; ++j) counts[j] += key >= bounds[j] ? n_there : 0u;
-    }
+    });
     add_up(cta, counts, room);
   }
 
   // Adds up over the CTA; every thread gets the sums.
   TARN_DEVICE static void add_up(Cta& cta, u32 (&counts)[kBounds], const Shared<u32>& room) {
     TARN_UNROLL(3) for (u32 j = 0; j < kBounds; ++j) {
-      for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) {
-        counts[j] += cta.shuffle_xor(counts[j], mask);
-      }
-      if (cta.lane() == 0) room[cta.warp() * kBounds + j] = counts[j];
+      add_lanes(cta, counts[j], kWarpLanes);
+      if (cta.lane() == 0) room[j * kWarps + cta.warp()] = counts[j];
     }
     cta.barrier();  // every warp has written its counts
     TARN_UNROLL(3) for (u32 j = 0; j < kBounds; ++j) {
-      counts[j] = 0;
-      for (u32 w = 0; w < kWarps; ++w) {
-        const u32 n_warp = room[w * kBounds + j];
-        counts[j] += n_warp;
-      }
+      counts[j] = room[j * kWarps + cta.lane() % kWarps];
+      add_lanes(cta, counts[j], kWarps);
     }
     cta.barrier();  // all have read them
+  }
+  TARN_DEVICE static void add_lanes(Cta& cta, u32& number, u32 n_lanes) {
+    for (u32 mask = n_lanes / 2; mask > 0; mask /= 2) number += cta.shuffle_xor(number, mask);
   }
 };
 

@@ -23,6 +23,25 @@ TARN_DEVICE u32 code_of(PqCodeFormat format, const u8* row, u32 token) {
   return low | (block[32 + t % 16] >> (t / 16 * 2) & 3u) << 4;
 }
 
+// Of tokens `token` and `token` + 32, of one block; a byte of packed codes serves both.
+TARN_DEVICE void two_codes(PqCodeFormat format, const u8* row, u32 token, u32 (&codes)[2]) {
+  static_assert(kPqBlockTokens == 2 * kWarpLanes);
+  if (format == PqCodeFormat::bytes) {
+    codes[0] = row[token];
+    codes[1] = row[token + 32];
+    return;
+  }
+  const u32 t = token % 32;
+  const u8* block = row + u64{token / kPqBlockTokens} * (format == PqCodeFormat::packed4 ? 32 : 48);
+  const u32 low = block[t];
+  codes[0] = low & 15u;
+  codes[1] = low >> 4;
+  if (format == PqCodeFormat::packed4) return;
+  const u32 upper = static_cast<u32>(block[32 + t % 16]) >> (t / 16 * 2);
+  codes[0] |= (upper & 3u) << 4;
+  codes[1] |= (upper >> 4 & 3u) << 4;
+}
+
 TARN_DEVICE u8 with_bits(u8 byte, u32 shift, u32 bits, u32 value) {
   const u32 mask = ((1u << bits) - 1u) << shift;
   return static_cast<u8>((byte & ~mask) | (value << shift & mask));
@@ -184,53 +203,57 @@ struct PqWeigh {
   }
 };
 
-// A CTA a KV head.
+// A CTA a KV head. A thread has the same pairs of codes all the time, in registers.
 struct PqPairs {
-  static constexpr u32 kThreads = 256;
-  static constexpr u32 kCtasASm = 4;  // registers; there are fewer CTAs than SMs
+  static constexpr u32 kThreads = 512;
+  static constexpr u32 kCtasASm = 1;  // registers; there are fewer CTAs than SMs
   static constexpr u32 kWarps = kThreads / kWarpLanes;
   static constexpr u32 kPairsMax = kPqPairSideMax * kPqPairSideMax;
+  static constexpr u32 kMine = kPairsMax / kThreads;  // of a thread: thread, thread + kThreads, ...
   static constexpr u32 kLanes = 16;
   using Args = GpuPqPairsArgs;
-  using Rank = RankCta<kThreads>;
+  using Best = RankCta<kThreads>;
   static constexpr u64 kSharedBytes =
-      2 * shared_bytes_of(kPairsMax, sizeof(f32)) + shared_bytes_of(kWarps, sizeof(f32)) +
-      shared_bytes_of(kLanes, sizeof(f32)) + shared_bytes_of(Rank::kRoom, sizeof(u32));
+      shared_bytes_of(kPairsMax, sizeof(f32)) + shared_bytes_of(kWarps, sizeof(f32)) +
+      shared_bytes_of(kLanes, sizeof(f32)) + shared_bytes_of(Best::kRoom, sizeof(u32));
 
   struct Room {
-    Shared<f32> weights;  // [kPairsMax]
     Shared<f32> p;        // [kPairsMax], of a head, times how many tokens have the pair
     Shared<f32> of_warp;  // [kWarps]
     Shared<f32> lanes;    // [kLanes]
     Shared<u32> rank;
   };
   struct Pairs {
-    const Shared<f32>& weights;
-    const u32* counts;
-    TARN_DEVICE u32 key(u32 i) const {
-      const f32 weight = weights[i];
-      return rank_key(weight);
+    u32 counts[kMine];
+    f32 weights[kMine];
+    template <class Fn>
+    TARN_DEVICE void each(Fn&& fn) const {
+      TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) fn(rank_key(weights[j]), counts[j]);
     }
-    TARN_DEVICE u32 count(u32 i) const { return counts[i]; }
   };
-  struct Tokens {
-    const Shared<f32>& weights;
+  struct Ranks {
+    Shared<u32> of_pair;
     PqCodeFormat format;
     u32 side;
     const u8* first;  // row of codes
     const u8* second;
-    TARN_DEVICE u32 key(u32 i) const {
-      const f32 weight = weights[code_of(format, first, i) * side + code_of(format, second, i)];
-      return rank_key(weight);
+    TARN_DEVICE void two(u32 token, Rank (&ranks)[2]) const {
+      u32 codes[2], others[2];
+      two_codes(format, first, token, codes);
+      two_codes(format, second, token, others);
+      TARN_UNROLL(2) for (u32 i = 0; i < 2; ++i) {
+        const u32 pair = codes[i] * side + others[i];  // any number behind the last token
+        const u32 rank = of_pair[pair < kPairsMax ? pair : 0];
+        ranks[i] = static_cast<Rank>(rank);
+      }
     }
   };
 
   TARN_DEVICE static void run(Cta& cta, const Args& args) {
-    const Room room{.weights = cta.shared<f32>(kPairsMax),
-                    .p = cta.shared<f32>(kPairsMax),
+    const Room room{.p = cta.shared<f32>(kPairsMax),
                     .of_warp = cta.shared<f32>(kWarps),
                     .lanes = cta.shared<f32>(kLanes),
-                    .rank = cta.shared<u32>(Rank::kRoom)};
+                    .rank = cta.shared<u32>(Best::kRoom)};
     const GpuPqIndex& index = args.index;
     const u8* head = head_of(index, cta.block());
     const u32* counts = reinterpret_cast<const u32*>(head + index.counts_at);
@@ -241,43 +264,60 @@ struct PqPairs {
       for (u32 i = cta.thread(); i < n; i += kThreads) store(out + i, i);
       return;
     }
+    Pairs pairs;
+    u32 codes_of[kMine];  // first and, 16 bits higher, second
+    TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) {
+      const u32 pair = cta.thread() + j * kThreads;
+      codes_of[j] = pair / side | pair % side << 16;
+      pairs.counts[j] = pair < side * side ? counts[pair] : 0;
+      pairs.weights[j] = 0.0f;
+    }
     for (u32 h = 0; h < index.n_group_heads; ++h) {
       const u32 q_head = cta.block() * index.n_group_heads + h;
-      weigh(cta, args, args.lut + u64{q_head} * 2 * side, counts, h, room);
+      const f32* lut = args.lut + u64{q_head} * 2 * side;
+      f32 scores[kMine];
+      TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) {
+        scores[j] = minus_infinity();  // of a pair that no token has
+        if (pairs.counts[j] == 0) continue;
+        scores[j] = (load<f32>(lut + (codes_of[j] & 0xffffu)) +
+                     load<f32>(lut + side + (codes_of[j] >> 16))) *
+                    args.scale;
+      }
+      if (index.n_group_heads > 1) {
+        weigh(cta, scores, side * side, h, room, &pairs);
+        continue;
+      }
+      TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) pairs.weights[j] = scores[j];
     }
-    // A thread finds in kth the pairs that it weighed itself; take comes behind kth's barriers.
-    const RankBound bound = Rank::kth(cta, Pairs{room.weights, counts}, side * side, k, room.rank);
+    const RankBound bound = Best::kth(cta, pairs, k, room.rank);
+    const Shared<u32> of_pair = room.p.template as<u32>();
+    TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) {
+      of_pair[cta.thread() + j * kThreads] = static_cast<u32>(bound.of(rank_key(pairs.weights[j])));
+    }
+    cta.barrier();  // every pair's rank is there
     const u8* codes = head + index.codes_at;
-    Rank::take(cta, Tokens{room.weights, index.format, side, codes, codes + index.codes_stride}, n,
-               bound, out, room.rank);
+    Best::take(cta, Ranks{of_pair, index.format, side, codes, codes + index.codes_stride}, n,
+               bound.n_equal, out, room.rank);
   }
 
-  // Of q head h of the group; a thread takes the same pairs in all of it.
-  TARN_DEVICE static void weigh(Cta& cta, const Args& args, const f32* lut, const u32* counts,
-                                u32 h, const Room& room) {
-    const u32 side = args.index.n_padded, n = side * side;
+  // Adds the weights by q head h of the group, from its n scores.
+  TARN_DEVICE static void weigh(Cta& cta, const f32 (&scores)[kMine], u32 n, u32 h,
+                                const Room& room, Pairs* pairs) {
     f32 max = minus_infinity();
-    for (u32 i = cta.thread(); i < n; i += kThreads) {
-      const f32 score = score_of(args, lut, counts, i);
-      max = score > max ? score : max;
-      if (args.index.n_group_heads == 1) room.weights[i] = score;
-    }
-    if (args.index.n_group_heads == 1) return;
+    TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) max = scores[j] > max ? scores[j] : max;
     max = max_warp(cta, max);
     if (cta.lane() == 0) room.of_warp[cta.warp()] = max;
     cta.barrier();  // every warp's maximum is there; the last head's sum was read
-    for (u32 w = 0; w < kWarps; ++w) {
-      const f32 other = room.of_warp[w];
-      max = other > max ? other : max;
-    }
-    for (u32 i = cta.thread(); i < n; i += kThreads) {
-      const f32 p = exp_f32(score_of(args, lut, counts, i) - max);
-      room.p[i] = static_cast<f32>(counts[i]) * p;
+    max = max_warp(cta, static_cast<f32>(room.of_warp[cta.lane() % kWarps]));
+    f32 p[kMine];
+    TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) {
+      p[j] = exp_f32(scores[j] - max);
+      room.p[cta.thread() + j * kThreads] = static_cast<f32>(pairs->counts[j]) * p[j];
     }
     cta.barrier();  // every pair's share of the sum is there
     if (cta.thread() < kLanes) {
       f32 sum = 0.0f;
-      for (u32 i = cta.thread(); i < n; i += kLanes) {
+      TARN_UNROLL(8) for (u32 i = cta.thread(); i < n; i += kLanes) {
         const f32 share = room.p[i];
         sum = sum + share;
       }
@@ -285,19 +325,10 @@ struct PqPairs {
     }
     cta.barrier();  // every lane's sum is there
     const f32 factor = 1.0f / sum_lanes(room.lanes);
-    for (u32 i = cta.thread(); i < n; i += kThreads) {
-      const f32 p = exp_f32(score_of(args, lut, counts, i) - max);
-      const f32 weight = p * factor;
-      const f32 before = h == 0 ? 0.0f : room.weights[i];
-      room.weights[i] = h == 0 ? weight : before + weight;
+    TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) {
+      const f32 weight = p[j] * factor;
+      pairs->weights[j] = h == 0 ? weight : pairs->weights[j] + weight;
     }
-  }
-
-  // Of a pair that has tokens.
-  TARN_DEVICE static f32 score_of(const Args& args, const f32* lut, const u32* counts, u32 pair) {
-    if (counts[pair] == 0) return minus_infinity();
-    const u32 side = args.index.n_padded;
-    return (load<f32>(lut + pair / side) + load<f32>(lut + side + pair % side)) * args.scale;
   }
 };
 

@@ -43,6 +43,7 @@ constexpr Case kCases[] = {
     {"q8_0, packed", PqCodeFormat::packed4, KvType::q8_0, 2, 1, 2, 32, 64, 4, 255},
     {"q4_0", PqCodeFormat::packed6, KvType::q4_0, 2, 2, 2, 48, 64, 6, 130},
     {"over a tile of the sum", PqCodeFormat::packed6, KvType::f16, 1, 2, 2, 8, 0, 5, 2117},
+    {"over two turns of the choice", PqCodeFormat::packed6, KvType::f16, 1, 2, 2, 8, 0, 6, 9000},
 };
 
 bool same_bits(std::span<const f32> a, std::span<const f32> b) {
@@ -427,9 +428,10 @@ TEST_CASE("the best places are the CPU's, ascending, ties to the lower one") {
   Random random(tarn::test::seed_from_environment());
   CAPTURE(random.seed());
   for (const test::Gpu& gpu : test::gpus()) {
-    for (const Places& c : {Places{1, 1, 9}, Places{5, 9, 9}, Places{600, 0, 9},
-                            Places{511, 100, 100000}, Places{1300, 513, 3}, Places{1025, 1024, 2},
-                            Places{2100, 7, 1}, Places{900, 450, 1000000}}) {
+    for (const Places& c :
+         {Places{1, 1, 9}, Places{5, 9, 9}, Places{600, 0, 9}, Places{511, 100, 100000},
+          Places{1300, 513, 3}, Places{1025, 1024, 2}, Places{2100, 7, 1},
+          Places{900, 450, 1000000}, Places{4096, 2048, 5}, Places{9000, 5000, 7}}) {
       CAPTURE(c.n);
       CAPTURE(c.k);
       constexpr u32 kRows = 2;

@@ -157,14 +157,13 @@ u32 Cta::exchange(u32 value, u32 from_lane, Site site) {
   return state_.met(thread_, from_lane % kWarpLanes).words[0];
 }
 
-bool Cta::any(bool condition, const char* file, u32 line) {
+u32 Cta::ballot(bool condition, const char* file, u32 line) {
   Warp::Deposit deposit{};
   deposit.words[0] = condition ? 1u : 0u;
   state_.meet(thread_, deposit, {file, line}, false);
-  for (u32 i = 0; i < kWarpLanes; ++i) {
-    if (state_.met(thread_, i).words[0] != 0) return true;
-  }
-  return false;
+  u32 bits = 0;
+  for (u32 i = 0; i < kWarpLanes; ++i) bits |= state_.met(thread_, i).words[0] << i;
+  return bits;
 }
 
 u32 Cta::carve(u64 n_bytes, Site site) {
