@@ -1,11 +1,13 @@
-// A CTA takes one span of one row and KV head, for up to kHeads of its q heads, so K and V are read
-// once. Tiles of 32 slots, K and V together, are contiguous in a page and come by asynchronous
-// copies, the next one while this one is computed. Scores: a warp has a q head, a lane a slot, so a
-// dot is sequential and needs no exchange. Values: a thread has two dims and every parts-th slot.
+// A CTA takes one span of one row and KV head, for up to 8 of its q heads, so K and V are read once.
+// Each of its 4 warps takes every fourth tile of 16 slots by itself; at the end they add up.
 //
-// For a tile of f16, head_dim 128 and 4 q heads, by SASS (sm_90): 640 cycles of shared memory (128
-// to fill it, 384 for scores, 128 for values) and 800 instructions in each of the 4 warps, where an
-// H100's share of bandwidth takes 1,130 cycles to bring its 16 KiB and an Orin Nano's 1,310.
+// Both products are the matrix units', m16n8k16 of f16 with sums of f32, and their 8 columns are the
+// q heads: scores are K [16 slots, dims] times q, values V^T [16 dims, 16 slots] times p. An f32 of q
+// or p is the sum of two f16, high and low, so 22 bits of it count. A dot over dims, and the rows of
+// a product, may be in any order: a lane's dims are those of 16 bytes that it loads at once.
+//
+// Per tile and warp, of 4 q heads with head_dim 128, by SASS (sm_90): 8 KiB of K and V in 16 loads,
+// 48 products and about 300 instructions.
 #include "kernels/attn/pages_cta.h"
 #include "kernels/common/exp_cta.h"
 #include "kernels/common/reduce_cta.h"
@@ -14,84 +16,88 @@
 namespace tarn::kernels::TARN_GPU {
 namespace {
 
-constexpr u32 kTileSlots = 32;
+constexpr u32 kTileSlots = 16;
+constexpr u32 kColumns = 8;  // of a product: q heads of a CTA
 constexpr u32 kCtaThreads = 128;
 constexpr u32 kCtaWarps = kCtaThreads / kWarpLanes;
+constexpr u32 kStepSlots = kTileSlots * kCtaWarps;
 constexpr u32 kChunkBytes = 16;
 constexpr f32 kNoScore = -__builtin_inff();
+constexpr f32 kOfP = 16384.0f;  // p times it has few numbers below f16's smallest normal one
 
-// How a tile lies in shared memory. f16: a slot's chunks, padded to an odd number, so that lanes
-// that read the same chunk of neighbouring slots hit different banks. Blocks: as in the page,
-// because a slot need not be whole chunks.
-struct TileShape {
-  u32 slot_bytes;  // in the page
-  u32 stride;      // of slots in shared memory, bytes
-  u32 n_chunks;    // of a buffer
+// Lane 4 * group + within holds, of a product's A, rows group and group + 8, of B the column group,
+// of the sums columns 2 * within and the next.
+TARN_DEVICE u32 group_of(const Cta& cta) { return cta.lane() / 4; }
+TARN_DEVICE u32 within_of(const Cta& cta) { return cta.lane() % 4; }
+
+// Two numbers as f16 pairs: high + low is each, but for 22 bits.
+struct HighLow {
+  u32 high, low;
 };
+TARN_DEVICE HighLow high_low(f32 first, f32 second) {
+  const u16 high_first = narrow_f16(first), high_second = narrow_f16(second);
+  const u16 low_first = narrow_f16(first - widen_f16(high_first));
+  const u16 low_second = narrow_f16(second - widen_f16(high_second));
+  return {high_first | static_cast<u32>(high_second) << 16, low_first | static_cast<u32>(low_second)
+                                                                            << 16};
+}
 
-constexpr TileShape tile_shape(KvType type, u32 head_dim) {
-  if (type == KvType::f16) {
-    const u32 chunks = head_dim * 4 / kChunkBytes | 1u;
-    return {head_dim * 4, chunks * kChunkBytes, chunks * kTileSlots};
+// Four codes, a byte each, less `bias`, times d, as f16.
+TARN_DEVICE U32x2 four_f16(u32 codes, u32 bias, u32 d_twice) {
+  constexpr u32 k1024 = 0x64006400u;  // as f16, twice: its last bits count ones
+  const u32 minus = (k1024 + (bias | bias << 16)) ^ 0x80008000u;
+  return {{mul_f16x2(add_f16x2(permute_bytes(codes, k1024, 0x5150u), minus), d_twice),
+           mul_f16x2(add_f16x2(permute_bytes(codes, k1024, 0x5352u), minus), d_twice)}};
+}
+
+// Eight neighbouring elements as f16, those from 32 * block + 8 * eighth on, of the vector that
+// begins at `byte` of a tile in shared memory.
+template <KvType type>
+TARN_DEVICE U32x4 eight_f16(const Shared<u32>& words, u32 byte, u32 block, u32 eighth) {
+  const u32 begin = byte + block * kv_block_bytes(type);
+  const u32 codes_at = begin + 2 + (type == KvType::q8_0 ? eighth : eighth % 2) * 8;
+  const u32 d_word = words[begin / 4], d = d_word >> (begin % 4 * 8) & 0xffffu;
+  const u32 first = words[codes_at / 4], second = words[codes_at / 4 + 1];
+  u32 codes[2] = {first, second};
+  if (codes_at % 4 != 0) {
+    const u32 third = words[codes_at / 4 + 2];
+    codes[0] = funnel_right(first, second, 16);
+    codes[1] = funnel_right(second, third, 16);
   }
-  const u32 bytes = vector_bytes(type, head_dim) * 2;
-  return {bytes, bytes, bytes * kTileSlots / kChunkBytes};
-}
-
-// Two tiles of wider heads would pass the 48 KiB that a CTA gets unasked.
-constexpr bool fetches_ahead(u32 head_dim) { return head_dim <= 128; }
-
-// The element whose code begins at this bit.
-TARN_DEVICE f32 nibble(u32 codes, u32 bit) {
-  return static_cast<f32>(static_cast<i32>(codes >> bit & 15u) - 8);
-}
-
-// Two neighbouring elements [2i, 2i+1] of the vector that begins at `byte`.
-TARN_DEVICE F32x2 pair_at(KvType type, const Shared<u32>& words, u32 byte, u32 i) {
-  if (type == KvType::f16) {
-    const u32 word = words[byte / 4 + i];
-    return {{widen_f16(static_cast<u16>(word & 0xffffu)), widen_f16(static_cast<u16>(word >> 16))}};
+  U32x2 four[2];
+  TARN_UNROLL(2) for (u32 i = 0; i < 2; ++i) {
+    if constexpr (type == KvType::q8_0) {
+      four[i] = four_f16(codes[i] ^ 0x80808080u, 128, d | d << 16);
+    } else {  // the block's second half lies in the bytes' high halves
+      four[i] = four_f16(codes[i] >> (eighth / 2 * 4) & 0x0f0f0f0fu, 8, d | d << 16);
+    }
   }
-  constexpr u32 kPairs = kKvBlock / 2;  // of a block
-  const u32 block = byte + i / kPairs * kv_block_bytes(type);
-  const u32 codes_at = block + 2 + i % (type == KvType::q8_0 ? kPairs : kPairs / 2) * 2;
-  const u32 d_word = words[block / 4], codes_word = words[codes_at / 4];
-  const f32 d = widen_f16(static_cast<u16>(d_word >> (block % 4 * 8) & 0xffffu));
-  const u32 codes = codes_word >> (codes_at % 4 * 8);
-  if (type == KvType::q4_0) {  // the block's second half lies in the bytes' high halves
-    const u32 shift = i % kPairs / (kPairs / 2) * 4;
-    return {{d * nibble(codes, shift), d * nibble(codes, shift + 8)}};
-  }
-  return {{d * static_cast<f32>(static_cast<i8>(codes & 0xffu)),
-           d * static_cast<f32>(static_cast<i8>(codes >> 8 & 0xffu))}};
+  return {{four[0].w[0], four[0].w[1], four[1].w[0], four[1].w[1]}};
 }
 
-// What an AttendSpan's CTA carves: room for the tiles, where the parts of o come at the end; q,
-// weights and decays.
-constexpr u32 tile_room(KvType type, u32 n_heads, u32 head_dim) {
-  const u32 n_tiles = (fetches_ahead(head_dim) ? 2 : 1) * tile_shape(type, head_dim).n_chunks;
-  const u32 n_parts = n_heads * kCtaThreads * static_cast<u32>(sizeof(F32x2)) / kChunkBytes;
-  return n_tiles > n_parts ? n_tiles : n_parts;
-}
-constexpr u64 span_shared_bytes(KvType type, u32 n_heads, u32 head_dim) {
-  return shared_bytes_of(tile_room(type, n_heads, head_dim), sizeof(U32x4)) +
-         shared_bytes_of(u64{n_heads} * head_dim, sizeof(f32)) +
-         shared_bytes_of(u64{n_heads} * kTileSlots, sizeof(f32)) +
-         shared_bytes_of(n_heads, sizeof(f32));
-}
-// It grows with the head but where there is no second tile any more.
-constexpr u64 span_shared_bytes_max(KvType type, u32 n_heads) {
-  const u64 ahead = span_shared_bytes(type, n_heads, 128);
-  const u64 one_tile = span_shared_bytes(type, n_heads, 256);
-  return ahead > one_tile ? ahead : one_tile;
-}
-
-template <KvType type, u32 kHeads>
+// kDims: 64, 128 or 256, what it has room for.
+template <KvType type, u32 kDims>
 struct AttendSpan {
   static constexpr u32 kThreads = kCtaThreads;
-  static constexpr u64 kSharedBytes = span_shared_bytes_max(type, kHeads);
+  static constexpr u32 kCtasASm = kDims <= 128 ? 4 : 2;
+  static constexpr u32 kBlocks = kDims / 32;  // of dims: a lane has 8 of each, for two products
+  static constexpr u32 kStrips = kDims / 64;  // of dims: a lane has 8 of each, for four products
+  static constexpr u32 kOutStride = kDims + 1;
+  // Tiles of blocks come through shared memory, the next one while this one is computed.
+  static constexpr u32 kBuffers = type == KvType::f16 ? 0 : kDims <= 128 ? 2 : 1;
+  static constexpr u32 kTileChunks = 2 * vector_bytes(type, kDims) * kTileSlots / kChunkBytes;
+  static constexpr u32 kTilesRoom = kCtaWarps * kBuffers * kTileChunks;
+  static constexpr u32 kOutRoom =
+      (kCtaWarps * kColumns * kOutStride * static_cast<u32>(sizeof(f32)) + kChunkBytes - 1) /
+      kChunkBytes;
+  static constexpr u32 kRoom =
+      kTilesRoom > kOutRoom ? kTilesRoom : kOutRoom;  // one, then the other
+  static constexpr u64 kSharedBytes =
+      shared_bytes_of(u64{kBlocks} * 2 * kWarpLanes, sizeof(U32x4)) +
+      2 * shared_bytes_of(kColumns, sizeof(f32)) +
+      2 * shared_bytes_of(kCtaWarps * kColumns, sizeof(f32)) +
+      shared_bytes_of(kRoom, sizeof(U32x4));
   using Args = GpuAttnArgs;
-  static constexpr u32 kWarpHeads = (kHeads + kCtaWarps - 1) / kCtaWarps;  // a warp's q heads
 
   struct Place {
     u32 row, kv_head, first_head, n_heads;
@@ -99,231 +105,322 @@ struct AttendSpan {
     u32 begin, end;  // slots [begin, end) of the row
   };
 
-  // A weight of each of the q heads, as one vector. Heads that are not there have zeros.
-  struct alignas(kHeads * sizeof(f32) < 16 ? kHeads * sizeof(f32) : 16) Weights {
-    f32 v[kHeads < 4 ? kHeads : 4];
-  };
-  static constexpr u32 kVectors = kHeads * sizeof(f32) / sizeof(Weights);  // for all heads
-
   // What the threads of a CTA share.
   struct Room {
-    Shared<U32x4> tiles;  // one after the other; at the end the parts of o
-    Shared<f32> q;        // [kHeads, head_dim]
-    Shared<f32> weights;  // [kTileSlots, kHeads]
-    Shared<f32> decay;    // [kHeads]
+    Shared<U32x4> q;     // [2 * kBlocks, 32 lanes]: a product's B, high and low
+    Shared<f32> up;      // [kColumns]: a power of two, which q was multiplied with
+    Shared<f32> scales;  // [kColumns]: of scores, less `up`
+    Shared<f32> m, l;    // [kCtaWarps, kColumns]
+    Shared<U32x4> tiles;
   };
 
-  TARN_DEVICE static void fetch(Cta& cta, const Args& args, const Place& place, u32 slot,
-                                const Shared<U32x4>& tile) {
-    const TileShape shape = tile_shape(type, args.pages.head_dim);
+  // A lane's part of K of a tile, slots group and group + 8; and of V, slots 2 * within, the next,
+  // and those 8 behind them.
+  struct Keys {
+    U32x4 of[kBlocks][2];
+  };
+  struct Values {
+    U32x4 of[kStrips][4];
+  };
+  struct Weights {
+    u32 high[2], low[2];  // a product's B
+    f32 decay[2];
+  };
+
+  TARN_DEVICE static u32 slot_bytes(const Args& args) {
+    return 2 * vector_bytes(type, args.pages.head_dim);
+  }
+  TARN_DEVICE static Shared<U32x4> tile_of(Cta& cta, const Room& room, u32 slot) {
+    if constexpr (kBuffers == 0) return room.tiles;
+    const u32 buffer = kBuffers == 2 ? slot / kStepSlots % 2 : 0;
+    return room.tiles.part((cta.warp() * kBuffers + buffer) * kTileChunks, kTileChunks);
+  }
+
+  // Asks for the tile from `slot` on, into shared memory.
+  TARN_DEVICE static void fetch(Cta& cta, const Args& args, const Place& place, const Room& room,
+                                u32 slot) {
+    const Shared<U32x4> tile = tile_of(cta, room, slot);
     const u8* source = slot_address(args.pages, place.row, place.kv_head, slot);
-    if constexpr (type == KvType::f16) {  // a warp a slot: no division
-      const u32 chunks = shape.slot_bytes / kChunkBytes, stride = shape.stride / kChunkBytes;
-      TARN_UNROLL(4) for (u32 i = cta.warp(); i < kTileSlots; i += kCtaWarps) {
-        TARN_UNROLL(1) for (u32 c = cta.lane(); c < chunks; c += kWarpLanes) {  // one, mostly
-          cta.copy_async(tile, i * stride + c, source + u64{i * chunks + c} * kChunkBytes);
-        }
-      }
-    } else {
-      for (u32 c = cta.thread(); c < shape.n_chunks; c += kThreads) {
-        cta.copy_async(tile, c, source + u64{c} * kChunkBytes);
-      }
+    const u32 n_chunks = slot_bytes(args) * kTileSlots / kChunkBytes;
+    for (u32 c = cta.lane(); c < n_chunks; c += kWarpLanes) {
+      cta.copy_async(tile, c, source + u64{c} * kChunkBytes);
     }
     cta.copy_commit();
   }
 
-  // sum + four elements of q times as many of k, ascending.
-  TARN_DEVICE static f32 add_products(f32 sum, const F32x4& q, const F32x4& k) {
-    TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) sum = fma(q.v[i], k.v[i], sum);
-    return sum;
-  }
-
-  // The score of this lane's slot for q head h.
-  TARN_DEVICE static f32 score(Cta& cta, const Args& args, const Room& room,
-                               const Shared<U32x4>& tile, u32 h) {
-    const u32 head_dim = args.pages.head_dim;
-    const u32 stride = tile_shape(type, head_dim).stride;
-    const Shared<F32x4> all_q = room.q.template as<F32x4>();
-    const Shared<F32x4> q = all_q.part(h * (head_dim / 4), head_dim / 4);
+  TARN_DEVICE static void take_keys(Cta& cta, const Args& args, const Place& place,
+                                    const Room& room, u32 slot, Keys& keys) {
+    const u32 head_dim = args.pages.head_dim, group = group_of(cta), within = within_of(cta);
+    const u8* source = nullptr;
     if constexpr (type == KvType::f16) {
-      return args.scale * dot_f16(cta.lane() * (stride / kChunkBytes), tile, q);
-    } else {
-      return args.scale * dot_blocks(cta.lane() * (stride / 4), tile, q);
+      source = slot_address(args.pages, place.row, place.kv_head, slot) + group * slot_bytes(args) +
+               within * kChunkBytes;
     }
-  }
-
-  TARN_DEVICE static f32 dot_f16(u32 first, const Shared<U32x4>& tile, const Shared<F32x4>& q) {
-    f32 sum = 0.0f;
-    TARN_UNROLL(4) for (u32 c = 0; c < q.count() / 2; ++c) {
-      const U32x4 words = tile[first + c];
-      F32x4 low, high;
+    TARN_UNROLL(kBlocks) for (u32 b = 0; b < kBlocks; ++b) {
       TARN_UNROLL(2) for (u32 i = 0; i < 2; ++i) {
-        low.v[2 * i] = widen_f16(static_cast<u16>(words.w[i] & 0xffffu));
-        low.v[2 * i + 1] = widen_f16(static_cast<u16>(words.w[i] >> 16));
-        high.v[2 * i] = widen_f16(static_cast<u16>(words.w[2 + i] & 0xffffu));
-        high.v[2 * i + 1] = widen_f16(static_cast<u16>(words.w[2 + i] >> 16));
+        keys.of[b][i] = U32x4{};
+        if (32 * b + 8 * within >= head_dim) continue;
+        if constexpr (type == KvType::f16) {
+          keys.of[b][i] = load_once<U32x4>(source + i * 8 * slot_bytes(args) + b * 64);
+        } else {
+          keys.of[b][i] = eight_f16<type>(tile_of(cta, room, slot).template as<u32>(),
+                                          (group + 8 * i) * slot_bytes(args), b, within);
+        }
       }
-      const F32x4 q_low = q[2 * c], q_high = q[2 * c + 1];
-      sum = add_products(add_products(sum, q_low, low), q_high, high);
     }
-    return sum;
   }
 
-  // A block is 34 bytes, or 18: of two neighbours the first begins with a word, the second half a
-  // word later, and so do their codes the other way round.
-  TARN_DEVICE static f32 dot_blocks(u32 first, const Shared<U32x4>& tile, const Shared<F32x4>& q) {
-    constexpr u32 kBytes = kv_block_bytes(type), kCodeWords = kBytes / 4;
-    const Shared<u32> words = tile.template as<u32>();
-    f32 sum = 0.0f;
-    for (u32 block = 0; block < q.count() / 8; ++block) {
-      const bool odd = block % 2 != 0;
-      const u32 begin = first + block * kBytes / 4;
-      u32 word = words[begin];
-      const f32 d = widen_f16(static_cast<u16>(odd ? word >> 16 : word & 0xffffu));
-      u32 codes[kCodeWords];
-      TARN_UNROLL(kCodeWords) for (u32 i = 0; i < kCodeWords; ++i) {
-        const u32 next = words[begin + 1 + i];
-        codes[i] = odd ? next : funnel_right(word, next, 16);
-        word = next;
-      }
-      TARN_UNROLL(8) for (u32 i = 0; i < 8; ++i) {
-        const F32x4 k = four_of(codes, i, d);
-        const F32x4 its_q = q[block * 8 + i];
-        sum = add_products(sum, its_q, k);
+  // Slots from n on are not there: the last one stands for them, with p = 0.
+  TARN_DEVICE static void take_values(Cta& cta, const Args& args, const Place& place,
+                                      const Room& room, u32 slot, u32 n, Values& values) {
+    const u32 head_dim = args.pages.head_dim, group = group_of(cta), within = within_of(cta);
+    const u32 vector = vector_bytes(type, head_dim);
+    const u8* tile = nullptr;
+    if constexpr (type == KvType::f16) {
+      tile = slot_address(args.pages, place.row, place.kv_head, slot) + group * kChunkBytes;
+    }
+    TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) {
+      const u32 there = 2 * within + i % 2 + i / 2 * 8;
+      const u32 byte = (there < n ? there : n - 1) * slot_bytes(args) + vector;
+      TARN_UNROLL(kStrips) for (u32 s = 0; s < kStrips; ++s) {
+        values.of[s][i] = U32x4{};
+        if (64 * s + 8 * group >= head_dim) continue;
+        if constexpr (type == KvType::f16) {
+          values.of[s][i] = load_once<U32x4>(tile + byte + s * 128);
+        } else {
+          values.of[s][i] = eight_f16<type>(tile_of(cta, room, slot).template as<u32>(), byte,
+                                            2 * s + group / 4, group % 4);
+        }
       }
     }
-    return sum;
-  }
-
-  // Elements [4i, 4i + 4) of a block.
-  template <u32 n_words>
-  TARN_DEVICE static F32x4 four_of(const u32 (&codes)[n_words], u32 i, f32 d) {
-    F32x4 k;
-    TARN_UNROLL(4) for (u32 e = 0; e < 4; ++e) {
-      if constexpr (type == KvType::q4_0) {
-        k.v[e] = d * nibble(codes[i % n_words], i / n_words * 4 + 8 * e);
-      } else {
-        k.v[e] = d * static_cast<f32>(static_cast<i8>(codes[i] >> (8 * e) & 0xffu));
-      }
-    }
-    return k;
   }
 
   TARN_DEVICE static void run(Cta& cta, const Args& args) {
-    const u32 head_dim = args.pages.head_dim;
-    const u32 head_chunks = (args.n_group_heads + kHeads - 1) / kHeads;
+    const u32 head_chunks = (args.n_group_heads + kColumns - 1) / kColumns;
     Place place;
     // Rows first: those of a prompt read the same span, and the L2 keeps it for them.
     place.row = cta.block() % args.rows_max;
     place.span = cta.block() / args.rows_max;
     place.kv_head = cta.block_y() / head_chunks;
-    place.first_head = cta.block_y() % head_chunks * kHeads;
+    place.first_head = cta.block_y() % head_chunks * kColumns;
     place.n_heads = args.n_group_heads - place.first_head;
-    if (place.n_heads > kHeads) place.n_heads = kHeads;
+    if (place.n_heads > kColumns) place.n_heads = kColumns;
     if (place.row >= load<u32>(args.n_rows)) return;
     place.begin = (args.span_begin + place.span) * kGpuSpanSlots;
     place.end = args.visible[place.kv_head * args.visible_stride + place.row];
     if (place.end <= place.begin) return;
     if (place.end > place.begin + kGpuSpanSlots) place.end = place.begin + kGpuSpanSlots;
 
-    const Room room{.tiles = cta.shared<U32x4>(tile_room(type, kHeads, head_dim)),
-                    .q = cta.shared<f32>(kHeads * head_dim),
-                    .weights = cta.shared<f32>(kHeads * kTileSlots),
-                    .decay = cta.shared<f32>(kHeads)};
+    const Room room{.q = cta.shared<U32x4>(kBlocks * 2 * kWarpLanes),
+                    .up = cta.shared<f32>(kColumns),
+                    .scales = cta.shared<f32>(kColumns),
+                    .m = cta.shared<f32>(kCtaWarps * kColumns),
+                    .l = cta.shared<f32>(kCtaWarps * kColumns),
+                    .tiles = cta.shared<U32x4>(kRoom)};
     attend(cta, args, place, room);
   }
 
   TARN_DEVICE static void attend(Cta& cta, const Args& args, const Place& place, const Room& room) {
+    const u32 first = place.begin + cta.warp() * kTileSlots;
+    Keys keys;
+    if (first < place.end) {
+      if constexpr (type == KvType::f16) {
+        take_keys(cta, args, place, room, first, keys);
+      } else {
+        fetch(cta, args, place, room, first);
+      }
+    }
+    take_queries(cta, args, place, room);
+    const u32 column = 2 * within_of(cta);
+    const f32 scales[2] = {room.scales[column], room.scales[column + 1]};
+    f32 m[2] = {kNoScore, kNoScore}, l[2] = {0.0f, 0.0f}, o[4 * kStrips][4] = {};
+    for (u32 slot = first; slot < place.end; slot += kStepSlots) {
+      const u32 next = slot + kStepSlots;
+      const u32 n = place.end - slot < kTileSlots ? place.end - slot : kTileSlots;
+      if constexpr (type != KvType::f16) {
+        if (kBuffers == 2 && next < place.end) {
+          fetch(cta, args, place, room, next);
+          cta.copy_wait<1>();
+        } else {
+          cta.copy_wait<0>();
+        }
+        cta.sync_warp();  // every lane's part of the tile has arrived
+        take_keys(cta, args, place, room, slot, keys);
+      }
+      f32 s[4];
+      score(cta, args, room, keys, s);
+      Values values;
+      take_values(cta, args, place, room, slot, n, values);
+      if constexpr (type == KvType::f16) {
+        if (next < place.end) take_keys(cta, args, place, room, next, keys);
+      } else {
+        cta.sync_warp();  // all have read the tile, which another may replace
+        if (kBuffers == 1 && next < place.end) fetch(cta, args, place, room, next);
+      }
+      const Weights weights = weigh(cta, s, scales, n, m, l);
+      add_values(cta, values, weights, o);
+    }
+    merge_warps(cta, args, place, room, m, l, o);
+  }
+
+  // q as the products' B, with zeros for heads and dims that are not there. A power of two brings a
+  // head's largest element near 2^13: f16 has the same bits of any q.
+  TARN_DEVICE static void take_queries(Cta& cta, const Args& args, const Place& place,
+                                       const Room& room) {
     const u32 head_dim = args.pages.head_dim;
-    const bool ahead = fetches_ahead(head_dim);
-    const u32 n_chunks = tile_shape(type, head_dim).n_chunks;
-    if (ahead) fetch(cta, args, place, place.begin, room.tiles.part(0, n_chunks));
     const u32 q_head = place.kv_head * args.n_group_heads + place.first_head;
     const f32* q = args.q + place.row * args.q_stride + u64{q_head} * head_dim;
-    for (u32 i = cta.thread(); i < place.n_heads * head_dim; i += kThreads) room.q[i] = q[i];
-
-    const u32 pairs = head_dim / 2;
-    const u32 parts = kThreads / pairs;
-    const u32 part = cta.thread() / pairs, pair = cta.thread() % pairs;
-    const u32 vector = vector_bytes(type, head_dim);
-    f32 m[kWarpHeads], l[kWarpHeads], o[kHeads][2];
-    TARN_UNROLL(kWarpHeads) for (u32 j = 0; j < kWarpHeads; ++j) {
-      m[j] = kNoScore;
-      l[j] = 0.0f;
-    }
-    TARN_UNROLL(kHeads) for (u32 h = 0; h < kHeads; ++h) o[h][0] = o[h][1] = 0.0f;
-
-    for (u32 slot = place.begin; slot < place.end; slot += kTileSlots) {
-      const u32 buffer = ahead ? slot / kTileSlots % 2 : 0;
-      const Shared<U32x4> tile = room.tiles.part(buffer * n_chunks, n_chunks);
-      if (!ahead) fetch(cta, args, place, slot, tile);
-      if (ahead && slot + kTileSlots < place.end) {
-        const u32 other = (buffer ^ 1u) * n_chunks;
-        fetch(cta, args, place, slot + kTileSlots, room.tiles.part(other, n_chunks));
-        cta.copy_wait<1>();
-      } else {
-        cta.copy_wait<0>();
+    TARN_UNROLL(2) for (u32 h = cta.warp(); h < kColumns; h += kCtaWarps) {
+      u32 largest = 0;  // |q| as bits, a NaN above all
+      for (u32 i = cta.lane(); h < place.n_heads && i < head_dim; i += kWarpLanes) {
+        const u32 size = bits_of(load<f32>(q + h * head_dim + i)) & 0x7fffffffu;
+        largest = size > largest ? size : largest;
       }
-      cta.barrier();  // every thread's part of the tile, and q, have arrived
-      const u32 n_slots = place.end - slot < kTileSlots ? place.end - slot : kTileSlots;
-      TARN_UNROLL(kWarpHeads) for (u32 j = 0; j < kWarpHeads; ++j) {
-        const u32 h = cta.warp() + j * kCtaWarps;
-        if (h >= kHeads) continue;  // a whole warp, and below
-        f32 c = 0.0f, p = 0.0f;
-        if (h < place.n_heads) {
-          const bool seen = cta.lane() < n_slots;
-          const f32 s = seen ? score(cta, args, room, tile, h) : kNoScore;
-          const f32 m_tile = max_warp(cta, s);
-          const f32 m_next = m[j] > m_tile ? m[j] : m_tile;
-          c = m[j] == kNoScore ? 0.0f : exp_f32(m[j] - m_next);
-          p = seen ? exp_f32(s - m_next) : 0.0f;
-          m[j] = m_next;
-          l[j] = l[j] * c + p;
-        }
-        room.weights[cta.lane() * kHeads + h] = p;
-        if (cta.lane() == 0) room.decay[h] = c;
-      }
-      cta.barrier();  // the weights of all heads are there
-      if (part < parts) {
-        for_weights(room.decay, 0, [&](u32 h, f32 c) {
-          o[h][0] = o[h][0] * c;
-          o[h][1] = o[h][1] * c;
-        });
-        const Shared<u32> words = tile.template as<u32>();
-        const u32 stride = tile_shape(type, head_dim).stride;
-        TARN_UNROLL(4) for (u32 t = part; t < n_slots; t += parts) {
-          const F32x2 v = pair_at(type, words, t * stride + vector, pair);
-          for_weights(room.weights, t, [&](u32 h, f32 p) {
-            o[h][0] = fma(p, v.v[0], o[h][0]);
-            o[h][1] = fma(p, v.v[1], o[h][1]);
-          });
-        }
-      }
-      cta.barrier();  // the tile and the weights may be overwritten
-    }
-    add_parts(cta, args, place, room, o);
-    TARN_UNROLL(kWarpHeads) for (u32 j = 0; j < kWarpHeads; ++j) {
-      const u32 h = cta.warp() + j * kCtaWarps;
-      if (h >= place.n_heads) continue;
-      const f32 sum = sum_warp(cta, l[j]);
-      f32* partial = partial_of(args, place, h);
+      largest = max_warp(cta, largest);
       if (cta.lane() != 0) continue;
-      store(partial + head_dim, m[j]);
-      store(partial + head_dim + 1, sum);
+      const u32 field = largest >> 23, exponent = field < 14 ? 14 : field > 254 ? 254 : field;
+      room.up[h] = float_of((267 - exponent) << 23);
+      room.scales[h] = args.scale * float_of((exponent - 13) << 23);
+    }
+    cta.barrier();  // every head's power of two is there
+    for (u32 i = cta.thread(); i < kBlocks * 2 * kWarpLanes; i += kThreads) {
+      const u32 h = i % kWarpLanes / 4;
+      const u32 dim = i / (2 * kWarpLanes) * 32 + i % 4 * 8 + i / kWarpLanes % 2 * 4;
+      F32x4 four{};
+      if (h < place.n_heads && dim < head_dim) {
+        const f32 up = room.up[h];
+        const f32* its = q + h * head_dim + dim;
+        TARN_UNROLL(4) for (u32 e = 0; e < 4; ++e) four.v[e] = load<f32>(its + e) * up;
+      }
+      const HighLow first = high_low(four.v[0], four.v[1]);
+      const HighLow second = high_low(four.v[2], four.v[3]);
+      room.q[i] = U32x4{{first.high, second.high, first.low, second.low}};
+    }
+    cta.barrier();  // q is there
+  }
+
+  // Of slots group and group + 8, two columns each.
+  TARN_DEVICE static void score(Cta& cta, const Args& args, const Room& room, const Keys& keys,
+                                f32 (&s)[4]) {
+    f32 high[4] = {}, low[4] = {};
+    TARN_UNROLL(kBlocks) for (u32 b = 0; b < kBlocks; ++b) {
+      if (32 * b >= args.pages.head_dim) continue;  // the whole CTA
+      TARN_UNROLL(2) for (u32 half = 0; half < 2; ++half) {
+        const U32x4 q = room.q[(2 * b + half) * kWarpLanes + cta.lane()];
+        const u32 k[4] = {keys.of[b][0].w[2 * half], keys.of[b][1].w[2 * half],
+                          keys.of[b][0].w[2 * half + 1], keys.of[b][1].w[2 * half + 1]};
+        cta.mma_f16(high, k, {q.w[0], q.w[1]});
+        cta.mma_f16(low, k, {q.w[2], q.w[3]});
+      }
+    }
+    TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) s[i] = high[i] + low[i];
+  }
+
+  // One step of the softmax over a tile's n slots; m and l of the lane's columns, l of its slots.
+  TARN_DEVICE static Weights weigh(Cta& cta, const f32 (&scores)[4], const f32 (&scales)[2], u32 n,
+                                   f32 (&m)[2], f32 (&l)[2]) {
+    const u32 group = group_of(cta);
+    f32 p[4];
+    Weights weights;
+    TARN_UNROLL(2) for (u32 c = 0; c < 2; ++c) {
+      const f32 first = group < n ? scores[c] * scales[c] : kNoScore;
+      const f32 second = group + 8 < n ? scores[c + 2] * scales[c] : kNoScore;
+      f32 max = second > first ? second : first;
+      for (u32 mask = kWarpLanes / 2; mask >= 4; mask /= 2) {
+        const f32 other = cta.shuffle_xor(max, mask);
+        max = other > max ? other : max;
+      }
+      const f32 next = m[c] > max ? m[c] : max;
+      weights.decay[c] = m[c] == kNoScore ? 0.0f : exp_f32(m[c] - next);
+      p[c] = group < n ? exp_f32(first - next) : 0.0f;
+      p[c + 2] = group + 8 < n ? exp_f32(second - next) : 0.0f;
+      m[c] = next;
+      l[c] = l[c] * weights.decay[c] + (p[c] + p[c + 2]);
+    }
+    TARN_UNROLL(2) for (u32 i = 0; i < 2; ++i) {
+      const HighLow both = high_low(p[2 * i] * kOfP, p[2 * i + 1] * kOfP);
+      weights.high[i] = cta.transpose(both.high);
+      weights.low[i] = cta.transpose(both.low);
+    }
+    return weights;
+  }
+
+  // o[4 * s + j]: dims 64 * s + 8 * group + 2 * j and the next, two columns each.
+  TARN_DEVICE static void add_values(Cta& cta, const Values& values, const Weights& weights,
+                                     f32 (&o)[4 * kStrips][4]) {
+    TARN_UNROLL(kStrips) for (u32 s = 0; s < kStrips; ++s) {
+      TARN_UNROLL(4) for (u32 j = 0; j < 4; ++j) {
+        const U32x4(&v)[4] = values.of[s];
+        constexpr u32 kEven = 0x5410, kOdd = 0x7632;
+        const u32 a[4] = {
+            permute_bytes(v[0].w[j], v[1].w[j], kEven), permute_bytes(v[0].w[j], v[1].w[j], kOdd),
+            permute_bytes(v[2].w[j], v[3].w[j], kEven), permute_bytes(v[2].w[j], v[3].w[j], kOdd)};
+        f32(&sums)[4] = o[4 * s + j];
+        TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) sums[i] = sums[i] * weights.decay[i % 2];
+        cta.mma_f16(sums, a, weights.high);
+        cta.mma_f16(sums, a, weights.low);
+      }
     }
   }
 
-  // Calls fn(head, its weight) for the weights of slot t.
-  template <class Fn>
-  TARN_DEVICE static void for_weights(const Shared<f32>& weights, u32 t, Fn&& fn) {
-    const Shared<Weights> vectors = weights.template as<Weights>();
-    TARN_UNROLL(kVectors) for (u32 i = 0; i < kVectors; ++i) {
-      const Weights of_heads = vectors[t * kVectors + i];
-      constexpr u32 kInVector = kHeads / kVectors;
-      TARN_UNROLL(kInVector) for (u32 j = 0; j < kInVector; ++j) {
-        fn(i * kInVector + j, of_heads.v[j]);
+  // The warps' states become the span's, in ascending order of warps.
+  TARN_DEVICE static void merge_warps(Cta& cta, const Args& args, const Place& place,
+                                      const Room& room, const f32 (&m)[2], f32 (&l)[2],
+                                      const f32 (&o)[4 * kStrips][4]) {
+    const u32 head_dim = args.pages.head_dim, column = 2 * within_of(cta), group = group_of(cta);
+    TARN_UNROLL(2) for (u32 c = 0; c < 2; ++c) {
+      for (u32 mask = kWarpLanes / 2; mask >= 4; mask /= 2) {
+        l[c] = l[c] + cta.shuffle_xor(l[c], mask);
+      }
+      if (group != 0) continue;
+      room.m[cta.warp() * kColumns + column + c] = m[c];
+      room.l[cta.warp() * kColumns + column + c] = l[c];
+    }
+    cta.barrier();  // every warp's m and l are there, and no tile is read any more
+    const Shared<f32> out = room.tiles.template as<f32>();  // [kCtaWarps, kColumns, kOutStride]
+    TARN_UNROLL(2) for (u32 c = 0; c < 2; ++c) {
+      if (column + c >= place.n_heads) continue;
+      const f32 factor = factor_of(m[c], max_of(room, column + c)) * (1.0f / kOfP);
+      const u32 at = (cta.warp() * kColumns + column + c) * kOutStride;
+      TARN_UNROLL(4 * kStrips) for (u32 i = 0; i < 4 * kStrips; ++i) {
+        const u32 dim = i / 4 * 64 + 8 * group + i % 4 * 2;
+        if (dim >= head_dim) continue;
+        out[at + dim] = o[i][c] * factor;
+        out[at + dim + 1] = o[i][c + 2] * factor;
       }
     }
+    cta.barrier();  // every warp's o is there
+    for (u32 i = cta.thread(); i < place.n_heads * head_dim; i += kThreads) {
+      const u32 h = i / head_dim, dim = i % head_dim;
+      f32 sum = out[h * kOutStride + dim];
+      TARN_UNROLL(kCtaWarps) for (u32 w = 1; w < kCtaWarps; ++w) {
+        sum = sum + out[(w * kColumns + h) * kOutStride + dim];
+      }
+      store(partial_of(args, place, h) + dim, sum);
+    }
+    if (cta.thread() >= place.n_heads) return;
+    const u32 h = cta.thread();
+    const f32 max = max_of(room, h);
+    f32 sum = 0.0f;
+    TARN_UNROLL(kCtaWarps) for (u32 w = 0; w < kCtaWarps; ++w) {
+      const f32 its_m = room.m[w * kColumns + h], its_l = room.l[w * kColumns + h];
+      sum = fma(factor_of(its_m, max), its_l, sum);
+    }
+    store(partial_of(args, place, h) + head_dim, max);
+    store(partial_of(args, place, h) + head_dim + 1, sum);
+  }
+
+  // A warp that had no tile has no score.
+  TARN_DEVICE static f32 factor_of(f32 m, f32 max) {
+    return m == kNoScore ? 0.0f : exp_f32(m - max);
+  }
+  TARN_DEVICE static f32 max_of(const Room& room, u32 h) {
+    f32 max = kNoScore;
+    TARN_UNROLL(kCtaWarps) for (u32 w = 0; w < kCtaWarps; ++w) {
+      const f32 other = room.m[w * kColumns + h];
+      max = other > max ? other : max;
+    }
+    return max;
   }
 
   TARN_DEVICE static f32* partial_of(const Args& args, const Place& place, u32 h) {
@@ -331,32 +428,6 @@ struct AttendSpan {
     const u32 head = place.kv_head * args.n_group_heads + place.first_head + h;
     const u64 at = (u64{place.row} * n_heads + head) * args.spans_max + place.span;
     return args.partial + at * (u64{args.pages.head_dim} + 2);
-  }
-
-  // The parts of o, which lie with different threads, through the room of the tiles.
-  TARN_DEVICE static void add_parts(Cta& cta, const Args& args, const Place& place,
-                                    const Room& room, const f32 (&o)[kHeads][2]) {
-    const u32 pairs = args.pages.head_dim / 2;
-    const u32 parts = kThreads / pairs;
-    const Shared<F32x2> sums = room.tiles.template as<F32x2>();  // [kHeads, parts, pairs]
-    if (cta.thread() < parts * pairs) {
-      TARN_UNROLL(kHeads) for (u32 h = 0; h < kHeads; ++h) {
-        sums[h * parts * pairs + cta.thread()] = F32x2{{o[h][0], o[h][1]}};
-      }
-    }
-    cta.barrier();  // all parts are there
-    for (u32 i = cta.thread(); i < place.n_heads * pairs; i += kThreads) {
-      const u32 h = i / pairs, pair = i % pairs;
-      F32x2 sum = sums[h * parts * pairs + pair];
-      for (u32 part = 1; part < parts; ++part) {
-        const F32x2 more = sums[(h * parts + part) * pairs + pair];
-        sum.v[0] = sum.v[0] + more.v[0];
-        sum.v[1] = sum.v[1] + more.v[1];
-      }
-      f32* partial = partial_of(args, place, h);
-      store(partial + 2 * pair, sum.v[0]);
-      store(partial + 2 * pair + 1, sum.v[1]);
-    }
   }
 };
 
@@ -396,6 +467,10 @@ struct MergeSpans {
       for (u32 begin = 0; begin < n; begin += kGpuMergeSpans) {
         const u32 n_here = n - begin < kGpuMergeSpans ? n - begin : kGpuMergeSpans;
         const f32* spans = partial + begin * stride;
+        f32 of_spans[kGpuMergeSpans];  // asked for before anything waits
+        TARN_UNROLL(kGpuMergeSpans) for (u32 s = 0; s < kGpuMergeSpans; ++s) {
+          of_spans[s] = s < n_here && i < head_dim ? spans[s * stride + i] : 0.0f;
+        }
         const bool has_span = cta.lane() < n_here;
         const f32* its = spans + (has_span ? cta.lane() : 0) * stride + head_dim;
         const f32 max_here = max_warp(cta, has_span ? its[0] : kNoScore);
@@ -408,10 +483,11 @@ struct MergeSpans {
         cta.barrier();  // the weights of these spans are there
         sum = sum * decay;
         o = o * decay;
-        TARN_UNROLL(8) for (u32 s = 0; s < n_here; ++s) {
+        TARN_UNROLL(kGpuMergeSpans) for (u32 s = 0; s < kGpuMergeSpans; ++s) {
+          if (s >= n_here) continue;
           const F32x2 weight = weights[s];
           sum = fma(weight.v[0], weight.v[1], sum);
-          if (i < head_dim) o = fma(weight.v[0], spans[s * stride + i], o);
+          o = fma(weight.v[0], of_spans[s], o);
         }
         cta.barrier();  // all have read them, and the state
       }
@@ -436,27 +512,26 @@ struct MergeSpans {
   }
 };
 
-template <KvType type, u32 kHeads>
+template <KvType type, u32 kDims>
 void attend_with(const GpuAttnArgs& args, GpuStream* stream) {
-  const u32 head_chunks = (args.n_group_heads + kHeads - 1) / kHeads;
-  launch<AttendSpan<type, kHeads>>(
-      {.n_ctas = args.spans_max * args.rows_max,
-       .n_ctas_y = args.pages.n_kv_heads * head_chunks,
-       .shared_bytes = span_shared_bytes(type, kHeads, args.pages.head_dim)},
-      stream, args);
+  const u32 head_chunks = (args.n_group_heads + kColumns - 1) / kColumns;
+  using Kernel = AttendSpan<type, kDims>;
+  launch<Kernel>({.n_ctas = args.spans_max * args.rows_max,
+                  .n_ctas_y = args.pages.n_kv_heads * head_chunks,
+                  .shared_bytes = Kernel::kSharedBytes},
+                 stream, args);
 }
 
 template <KvType type>
 void attend_type(const GpuAttnArgs& args, GpuStream* stream) {
-  if (args.n_group_heads == 1) return attend_with<type, 1>(args, stream);
-  if (args.n_group_heads == 2) return attend_with<type, 2>(args, stream);
-  if (args.n_group_heads <= 4) return attend_with<type, 4>(args, stream);
-  return attend_with<type, 8>(args, stream);
+  if (args.pages.head_dim <= 64) return attend_with<type, 64>(args, stream);
+  if (args.pages.head_dim <= 128) return attend_with<type, 128>(args, stream);
+  return attend_with<type, 256>(args, stream);
 }
 
 template <KvType type>
 void tell_type(const KernelSink& sink) {
-  tell<AttendSpan<type, 1>, AttendSpan<type, 2>, AttendSpan<type, 4>, AttendSpan<type, 8>>(sink);
+  tell<AttendSpan<type, 64>, AttendSpan<type, 128>, AttendSpan<type, 256>>(sink);
 }
 
 }  // namespace

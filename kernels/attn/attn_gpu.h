@@ -10,13 +10,14 @@
 //
 // kv_append writes K and V of each row into slots[n], with kv_store's bits (attn.h).
 //
-// attend cuts the slots into spans of 256 at fixed absolute places, reads each in tiles of 32, and
+// attend cuts the slots into spans of 256 at fixed absolute places, reads each in tiles of 16, and
 // merges the spans in ascending order. So the bits do not depend on the batch, the grid or the
-// places of pages. Per q head and span, as in attn.h, with fma and these orders:
-//   s[t] = (fma over i ascending of q[i]*k[t][i]) * scale;  m' = max(m, max s);  c = exp(m - m');
-//   l of lane t mod 32 = l*c + p[t], then reduce_cta.h's butterfly;  o[i] = o[i]*c, then fma over
-//   the tile's t = part (mod parts) ascending of p[t]*v[t][i];  the parts are added in ascending
-//   order; parts = 128 / (head_dim / 2) or 1.
+// places of pages. K and V of q8_0 and q4_0 are rounded to f16, q and p to the sum of two f16. Per q
+// head and span, four warps take every fourth tile:
+//   s[t] = (sum over i of q[i]*k[t][i]) * scale by the matrix units;  m' = max(m, max s);
+//   c = exp(m - m');  l of lanes t and t + 8 = l*c + (p[t] + p[t + 8]);  o[i] = o[i]*c, then plus
+//   the sum over t of p[t]*v[t][i] by the matrix units
+// then l's butterfly over the lanes, and the four warps' o, l, each times exp(m - max m), ascending.
 // Merge, kGpuMergeSpans at a time, at fixed absolute places: M' = max(M, max m); c = exp(M - M');
 // L = L*c, o = o*c; w = exp(m - M'); L = fma(w, l, L) and o = fma(w, o_span, o) over the spans
 // ascending. out = o / L. visible = 0 gives zeros.
@@ -26,9 +27,9 @@
 // M, L and o in `states` for the next part; the bits are those of one launch over all. Only the
 // part's groups are read.
 //
-// Bound  |error| <= eps * max|v| * ((head_dim + 5)*A + 8*(T + S) + 64 * S + 64), eps = 2^-23, A as
-//        in attn.h, T tiles, S spans. Slots that are not visible never change the output, whatever
-//        they hold.
+// Bound  |error| <= eps * max|v| * ((head_dim + 8)*A + 32*(T + S) + 64 * S + 64), eps = 2^-23, A as
+//        in attn.h, T tiles, S spans; of q8_0 and q4_0 2^-11 * max|v| * (A + 1) more. Slots that are
+//        not visible never change the output, whatever they hold.
 // Cost   reads K and V once per row and KV head (mostly from the L2 for rows of one sequence);
 //        writes and reads head_dim + 2 f32 a q head and span, 3 % of that at head_dim 128 and 4 q
 //        heads.

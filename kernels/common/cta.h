@@ -14,7 +14,8 @@
 //   Cta           thread(), lane(), warp(), block(), block_y()
 //                 barrier(), sync_warp()
 //                 shuffle(v, from_lane), shuffle_xor(v, mask)                      all 32 lanes
-//                 ballot(condition)           bit i: lane i's                     all 32 lanes
+//                 ballot(condition), sum(u32) bit i: lane i's; over the lanes     all 32 lanes
+//                 transpose(word)             of 8x8 f16, lane 4r + c has columns 2c, 2c + 1 of row r
 //                 shared<T>(count)            carved from the launch's shared bytes, in call order;
 //                                             T of 4, 8 or 16 bytes
 //                 copy_async(shared, i, from) 16 bytes from global memory; land at copy_wait
@@ -27,7 +28,7 @@
 //                 once by the whole launch (weights)
 //                 store(address, value)
 //   arithmetic    dp4a, dp2a_low, fma, sqrt, widen_f16, narrow_f16, bits_of, float_of, funnel_right,
-//                 bits_set
+//                 bits_set, permute_bytes (PTX's prmt), add_f16x2, mul_f16x2
 //   TARN_UNROLL(n)  in front of a loop
 //
 // Floating point is IEEE on both sides, without contraction except fma(). So emulated and real

@@ -48,6 +48,12 @@ class Cta {
     return __shfl_xor_sync(kAllLanes, value, static_cast<int>(mask));
   }
   TARN_DEVICE u32 ballot(bool condition) { return __ballot_sync(kAllLanes, condition); }
+  TARN_DEVICE u32 sum(u32 value) { return __reduce_add_sync(kAllLanes, value); }
+  TARN_DEVICE u32 transpose(u32 word) {
+    u32 out;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(word));
+    return out;
+  }
 
   template <class T>
   TARN_DEVICE Shared<T> shared(u32 count) {
@@ -158,6 +164,20 @@ TARN_DEVICE u32 funnel_right(u32 low, u32 high, u32 shift) {
   return __funnelshift_r(low, high, shift);
 }
 TARN_DEVICE u32 bits_set(u32 word) { return static_cast<u32>(__popc(word)); }
+// Byte i is byte (selector >> 4i & 7) of (high:low).
+TARN_DEVICE u32 permute_bytes(u32 low, u32 high, u32 selector) {
+  return __byte_perm(low, high, selector);
+}
+TARN_DEVICE u32 add_f16x2(u32 a, u32 b) {
+  u32 sum;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+  return sum;
+}
+TARN_DEVICE u32 mul_f16x2(u32 a, u32 b) {
+  u32 product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
 
 // 0 leaves the registers to the compiler, which does not choose the same as for 1.
 template <class Kernel>

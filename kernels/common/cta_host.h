@@ -109,6 +109,8 @@ class Cta {
         T, exchange(__builtin_bit_cast(u32, value), lane() ^ mask, {file, line}));
   }
   u32 ballot(bool condition, TARN_SITE_ARGUMENTS);
+  u32 sum(u32 value, TARN_SITE_ARGUMENTS);
+  u32 transpose(u32 word, TARN_SITE_ARGUMENTS);
 
   template <class T>
   Shared<T> shared(u32 count, TARN_SITE_ARGUMENTS) {
@@ -187,6 +189,9 @@ inline u32 funnel_right(u32 low, u32 high, u32 shift) {
   return static_cast<u32>(((u64{high} << 32) | low) >> (shift & 31u));
 }
 inline u32 bits_set(u32 word) { return static_cast<u32>(__builtin_popcount(word)); }
+u32 permute_bytes(u32 low, u32 high, u32 selector);
+u32 add_f16x2(u32 a, u32 b);
+u32 mul_f16x2(u32 a, u32 b);
 
 struct EmulatedKernel {
   void (*run)(Cta& cta, const void* args);

@@ -39,7 +39,7 @@ struct RankCta {
   static constexpr u32 kRoom = kWarps * kBounds;
   static constexpr u32 kBlock = 2 * kWarpLanes;  // numbers that a warp takes at once
   static constexpr u32 kBlocks = 4;              // of a warp between two barriers
-  static_assert(kWarps > 0 && (kWarps & (kWarps - 1)) == 0 && kWarps <= kWarpLanes);
+  static_assert(kWarps <= kWarpLanes);
 
   // n, k > 0, and more than k numbers exist.
   template <class Keys>
@@ -66,21 +66,22 @@ struct RankCta {
                                const Shared<u32>& room) {
     constexpr u32 kOfWarp = kBlocks * kBlock, kOfCta = kWarps * kOfWarp;
     static_assert(kOfWarp < 1u << 16);  // a word holds both counts, that of larger ones below
-    const u32 lanes_before = (1u << cta.lane()) - 1;
+    const u32 lanes_before = (1u << cta.lane()) - 1, last_block = (n - 1) / kBlock * kBlock;
     u32 above_before = 0, equal_before = 0;
     for (u32 begin = 0; begin < n; begin += kOfCta) {
       const u32 first = begin + cta.warp() * kOfWarp;
-      u32 above[2 * kBlocks], equal[2 * kBlocks], mine = 0;
+      Rank of_places[kBlocks][2];  // all asked for before a lane waits for others
       TARN_UNROLL(kBlocks) for (u32 b = 0; b < kBlocks; ++b) {
-        const u32 place = first + b * kBlock + cta.lane();
-        enum Rank two[2] = {Rank::below, Rank::below};
-        if (first + b * kBlock < n) ranks.two(place, two);
-        TARN_UNROLL(2) for (u32 i = 0; i < 2; ++i) {
-          const bool is_there = place + i * kWarpLanes < n;
-          above[2 * b + i] = cta.ballot(is_there && two[i] == Rank::above);
-          equal[2 * b + i] = cta.ballot(is_there && two[i] == Rank::equal);
-          mine += bits_set(above[2 * b + i]) + (bits_set(equal[2 * b + i]) << 16);
-        }
+        const u32 block = first + b * kBlock;
+        ranks.two((block < n ? block : last_block) + cta.lane(), of_places[b]);
+      }
+      u32 above[2 * kBlocks], equal[2 * kBlocks], mine = 0;
+      TARN_UNROLL(2 * kBlocks) for (u32 i = 0; i < 2 * kBlocks; ++i) {
+        const Rank rank = of_places[i / 2][i % 2];
+        const bool is_there = first + i * kWarpLanes + cta.lane() < n;
+        above[i] = cta.ballot(is_there && rank == Rank::above);
+        equal[i] = cta.ballot(is_there && rank == Rank::equal);
+        mine += bits_set(above[i]) + (bits_set(equal[i]) << 16);
       }
       if (cta.lane() == 0) room[cta.warp()] = mine;
       cta.barrier();  // every warp has written its counts
@@ -124,18 +125,16 @@ struct RankCta {
   // Adds up over the CTA; every thread gets the sums.
   TARN_DEVICE static void add_up(Cta& cta, u32 (&counts)[kBounds], const Shared<u32>& room) {
     TARN_UNROLL(3) for (u32 j = 0; j < kBounds; ++j) {
-      add_lanes(cta, counts[j], kWarpLanes);
-      if (cta.lane() == 0) room[j * kWarps + cta.warp()] = counts[j];
+      const u32 of_warp = cta.sum(counts[j]);
+      if (cta.lane() == 0) room[j * kWarps + cta.warp()] = of_warp;
     }
     cta.barrier();  // every warp has written its counts
     TARN_UNROLL(3) for (u32 j = 0; j < kBounds; ++j) {
-      counts[j] = room[j * kWarps + cta.lane() % kWarps];
-      add_lanes(cta, counts[j], kWarps);
+      u32 of_warp = 0;
+      if (cta.lane() < kWarps) of_warp = room[j * kWarps + cta.lane()];
+      counts[j] = cta.sum(of_warp);
     }
     cta.barrier();  // all have read them
-  }
-  TARN_DEVICE static void add_lanes(Cta& cta, u32& number, u32 n_lanes) {
-    for (u32 mask = n_lanes / 2; mask > 0; mask /= 2) number += cta.shuffle_xor(number, mask);
   }
 };
 

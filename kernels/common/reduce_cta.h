@@ -27,7 +27,7 @@ TARN_DEVICE f32 sum_cta(Cta& cta, f32 value, const Shared<f32>& partial) {
   if (cta.lane() == 0) partial[cta.warp()] = value;
   cta.barrier();  // every thread adds up what every warp wrote
   f32 sum = partial[0];
-  for (u32 w = 1; w < partial.count(); ++w) sum = sum + partial[w];
+  TARN_UNROLL(8) for (u32 w = 1; w < partial.count(); ++w) sum = sum + partial[w];
   return sum;
 }
 

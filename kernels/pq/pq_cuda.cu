@@ -88,7 +88,7 @@ struct PqLut {
     const f32* column = reinterpret_cast<const f32*>(head_of(index, kv_head)) +
                         u64{subspace} * index.dims * index.n_padded + centroid;
     f32 sum = 0.0f;
-    for (u32 i = 0; i < index.dims; ++i) {
+    TARN_UNROLL(16) for (u32 i = 0; i < index.dims; ++i) {
       sum += q[dim_of(index, subspace, i)] * load<f32>(column + u64{i} * index.n_padded);
     }
     store(args.lut + u64{head} * n_entries + entry, sum);
@@ -205,7 +205,7 @@ struct PqWeigh {
 
 // A CTA a KV head. A thread has the same pairs of codes all the time, in registers.
 struct PqPairs {
-  static constexpr u32 kThreads = 512;
+  static constexpr u32 kThreads = 256;
   static constexpr u32 kCtasASm = 1;  // registers; there are fewer CTAs than SMs
   static constexpr u32 kWarps = kThreads / kWarpLanes;
   static constexpr u32 kPairsMax = kPqPairSideMax * kPqPairSideMax;
@@ -224,11 +224,14 @@ struct PqPairs {
     Shared<u32> rank;
   };
   struct Pairs {
+    u32 n;  // of the head; [kMine] from the thread's own on
     u32 counts[kMine];
     f32 weights[kMine];
     template <class Fn>
     TARN_DEVICE void each(Fn&& fn) const {
-      TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) fn(rank_key(weights[j]), counts[j]);
+      TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) {
+        if (j * kThreads < n) fn(rank_key(weights[j]), counts[j]);
+      }
     }
   };
   struct Ranks {
@@ -265,11 +268,12 @@ struct PqPairs {
       return;
     }
     Pairs pairs;
+    pairs.n = side * side;
     u32 codes_of[kMine];  // first and, 16 bits higher, second
     TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) {
       const u32 pair = cta.thread() + j * kThreads;
       codes_of[j] = pair / side | pair % side << 16;
-      pairs.counts[j] = pair < side * side ? counts[pair] : 0;
+      pairs.counts[j] = pair < pairs.n ? counts[pair] : 0;
       pairs.weights[j] = 0.0f;
     }
     for (u32 h = 0; h < index.n_group_heads; ++h) {
@@ -284,7 +288,7 @@ struct PqPairs {
                     args.scale;
       }
       if (index.n_group_heads > 1) {
-        weigh(cta, scores, side * side, h, room, &pairs);
+        weigh(cta, scores, h, room, &pairs);
         continue;
       }
       TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) pairs.weights[j] = scores[j];
@@ -300,9 +304,9 @@ struct PqPairs {
                bound.n_equal, out, room.rank);
   }
 
-  // Adds the weights by q head h of the group, from its n scores.
-  TARN_DEVICE static void weigh(Cta& cta, const f32 (&scores)[kMine], u32 n, u32 h,
-                                const Room& room, Pairs* pairs) {
+  // Adds the weights by q head h of the group.
+  TARN_DEVICE static void weigh(Cta& cta, const f32 (&scores)[kMine], u32 h, const Room& room,
+                                Pairs* pairs) {
     f32 max = minus_infinity();
     TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) max = scores[j] > max ? scores[j] : max;
     max = max_warp(cta, max);
@@ -311,13 +315,14 @@ struct PqPairs {
     max = max_warp(cta, static_cast<f32>(room.of_warp[cta.lane() % kWarps]));
     f32 p[kMine];
     TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) {
+      if (j * kThreads >= pairs->n) continue;
       p[j] = exp_f32(scores[j] - max);
       room.p[cta.thread() + j * kThreads] = static_cast<f32>(pairs->counts[j]) * p[j];
     }
     cta.barrier();  // every pair's share of the sum is there
     if (cta.thread() < kLanes) {
       f32 sum = 0.0f;
-      TARN_UNROLL(8) for (u32 i = cta.thread(); i < n; i += kLanes) {
+      TARN_UNROLL(16) for (u32 i = cta.thread(); i < pairs->n; i += kLanes) {
         const f32 share = room.p[i];
         sum = sum + share;
       }
@@ -326,6 +331,7 @@ struct PqPairs {
     cta.barrier();  // every lane's sum is there
     const f32 factor = 1.0f / sum_lanes(room.lanes);
     TARN_UNROLL(kMine) for (u32 j = 0; j < kMine; ++j) {
+      if (j * kThreads >= pairs->n) continue;
       const f32 weight = p[j] * factor;
       pairs->weights[j] = h == 0 ? weight : pairs->weights[j] + weight;
     }

@@ -26,8 +26,8 @@
 //       from the L1. weigh: a CTA a KV head; scores are read three times and written once, and 16
 //       threads add n_tokens / 16 numbers each, in the order that the bits need. pairs: a CTA a KV
 //       head; an exponential a pair and q head, 17 passes over the pairs' weights in registers,
-//       then reads the codes once, 4,096 tokens between two barriers. assign: a CTA a KV head, a thread a centroid; for the
-//       few tokens that leave a window in a step.
+//       then reads the codes once, 2,048 tokens between two barriers. assign: a CTA a KV head, a
+//       thread a centroid; for the few tokens that leave a window in a step.
 #pragma once
 
 #include "kernels/pq/pq_codes.h"

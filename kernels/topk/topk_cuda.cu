@@ -28,7 +28,7 @@ struct TopK {
     TARN_DEVICE void two(u32 place, Rank (&ranks)[2]) const {
       TARN_UNROLL(2) for (u32 i = 0; i < 2; ++i) {
         const u32 its = place + i * kWarpLanes;
-        if (its < values.n) ranks[i] = bound.of(values.key(its));
+        ranks[i] = bound.of(values.key(its < values.n ? its : 0));
       }
     }
   };

@@ -354,6 +354,63 @@ TEST_CASE("one seed gives one order, and another seed another") {
   CHECK(order_of(2) != first);
 }
 
+struct CollectiveArgs {
+  const u32* in;
+  u32 *ballots, *sums, *transposed;
+};
+
+struct Collectives {
+  static constexpr u32 kThreads = 64;
+  using Args = CollectiveArgs;
+  static void run(Cta& cta, const Args& args) {
+    const u32 at = cta.thread(), word = args.in[at];
+    args.ballots[at] = cta.ballot(word % 3 == 0);
+    args.sums[at] = cta.sum(word);
+    args.transposed[at] = cta.transpose(word);
+  }
+};
+
+TEST_CASE("what lanes give together is what each warp's lanes hold") {
+  tarn::test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  std::vector<u32> in(64), ballots(64), sums(64), transposed(64);
+  for (u32& word : in) word = static_cast<u32>(random.next());
+  launch<Collectives>({.n_ctas = 1}, nullptr,
+                      {in.data(), ballots.data(), sums.data(), transposed.data()});
+  for (u32 warp = 0; warp < 2; ++warp) {
+    const u32* words = &in[warp * 32];
+    const auto half = [&](u32 row, u32 column) {
+      return words[row * 4 + column / 2] >> (column % 2 * 16) & 0xffffu;
+    };
+    u32 ballot = 0, sum = 0;
+    for (u32 lane = 0; lane < 32; ++lane) {
+      ballot |= (words[lane] % 3 == 0 ? 1u : 0u) << lane;
+      sum += words[lane];
+    }
+    for (u32 lane = 0; lane < 32; ++lane) {
+      const u32 row = lane / 4, column = lane % 4 * 2;
+      CHECK(ballots[warp * 32 + lane] == ballot);
+      CHECK(sums[warp * 32 + lane] == sum);
+      CHECK(transposed[warp * 32 + lane] == (half(column, row) | half(column + 1, row) << 16));
+    }
+  }
+}
+
+TEST_CASE("bytes are chosen as PTX's prmt chooses them, and pairs of f16 are rounded once") {
+  CHECK(permute_bytes(0x33221100u, 0x77665544u, 0x3210u) == 0x33221100u);
+  CHECK(permute_bytes(0x33221100u, 0x77665544u, 0x5410u) == 0x55441100u);
+  CHECK(permute_bytes(0x33221100u, 0x77665544u, 0x7632u) == 0x77663322u);
+  CHECK(permute_bytes(0x33221100u, 0x77665544u, 0x5150u) == 0x55115500u);
+  const auto pair = [](f32 low, f32 high) {
+    return f32_to_f16(low) | static_cast<u32>(f32_to_f16(high)) << 16;
+  };
+  CHECK(add_f16x2(pair(1279.0f, -3.0f), pair(-1152.0f, 1.5f)) == pair(127.0f, -1.5f));
+  CHECK(add_f16x2(pair(2048.0f, 2050.0f), pair(1.0f, 1.0f)) == pair(2048.0f, 2052.0f));  // to even
+  CHECK(mul_f16x2(pair(127.0f, -128.0f), pair(0.5f, 0.25f)) == pair(63.5f, -32.0f));
+  CHECK(mul_f16x2(pair(127.0f, 3.0f), pair(0.1f, 65504.0f)) ==
+        pair(127.0f * f16_to_f32(f32_to_f16(0.1f)), __builtin_inff()));
+}
+
 struct MmaArgs {
   const u32* a;  // [16][8] words along k
   const u32* b;  // [8][8]

@@ -166,6 +166,26 @@ u32 Cta::ballot(bool condition, const char* file, u32 line) {
   return bits;
 }
 
+u32 Cta::sum(u32 value, const char* file, u32 line) {
+  Warp::Deposit deposit{};
+  deposit.words[0] = value;
+  state_.meet(thread_, deposit, {file, line}, false);
+  u32 sum = 0;
+  for (u32 i = 0; i < kWarpLanes; ++i) sum += state_.met(thread_, i).words[0];
+  return sum;
+}
+
+u32 Cta::transpose(u32 word, const char* file, u32 line) {
+  Warp::Deposit deposit{};
+  deposit.words[0] = word;
+  state_.meet(thread_, deposit, {file, line}, false);
+  const u32 row = lane() / 4, column = lane() % 4 * 2;
+  const auto at = [&](u32 r, u32 c) {
+    return state_.met(thread_, 4 * r + c / 2).words[0] >> (16 * (c % 2)) & 0xffffu;
+  };
+  return at(column, row) | at(column + 1, row) << 16;
+}
+
 u32 Cta::carve(u64 n_bytes, Site site) {
   const u32 offset = shared_used_;
   state_.check_carved(offset + n_bytes, site);
@@ -188,21 +208,22 @@ i32 byte_of(u32 word, u32 i) { return static_cast<i8>(word >> (8 * i)); }
 // Fragments of mma.m16n8: what lane `4 * row_group + column_group` holds (PTX ISA, "Matrix
 // fragments for mma.m16n8k16" and "k32"). A register of a holds 32 bits of one row: registers 0 and
 // 2 of row group, 1 and 3 of row group + 8; 0 and 1 of the lower half of k, 2 and 3 of the upper.
-struct MmaWords {
-  u32 a[16][16];  // [row][register along k], u32 each
-  u32 b[8][16];   // [column][register along k]
-};
+// What the sums of one lane are made of.
 constexpr u32 kRegistersAlongK = 8;  // 16 f16 or 32 i8
+struct MmaWords {
+  u32 a[2][kRegistersAlongK];  // rows row_group and row_group + 8
+  u32 b[2][kRegistersAlongK];  // columns 2 * column_group and the next
+};
 
 MmaWords gather(const CtaState& state, u32 thread) {
-  MmaWords words{};
-  for (u32 lane = 0; lane < kWarpLanes; ++lane) {
-    const Warp::Deposit& deposit = state.met(thread, lane);
-    const u32 group = lane / 4, within = lane % 4;
-    for (u32 r = 0; r < 4; ++r) {
-      words.a[group + 8 * (r % 2)][within + 4 * (r / 2)] = deposit.words[r];
+  const u32 group = thread % kWarpLanes / 4, within = thread % 4;
+  MmaWords words;
+  for (u32 k = 0; k < kRegistersAlongK; ++k) {
+    const Warp::Deposit& of_rows = state.met(thread, 4 * group + k % 4);
+    for (u32 i = 0; i < 2; ++i) {
+      words.a[i][k] = of_rows.words[i + k / 4 * 2];
+      words.b[i][k] = state.met(thread, 4 * (2 * within + i) + k % 4).words[4 + k / 4];
     }
-    for (u32 r = 0; r < 2; ++r) words.b[group][within + 4 * r] = deposit.words[4 + r];
   }
   return words;
 }
@@ -222,10 +243,9 @@ void Cta::mma_i8(i32 (&out)[4], const u32 (&a)[4], const u32 (&b)[2], i32 start,
   deposit_fragments(state_, thread_, a, b, {file, line});
   const MmaWords words = gather(state_, thread_);
   for (u32 i = 0; i < 4; ++i) {
-    const u32 row = lane() / 4 + 8 * (i / 2), column = lane() % 4 * 2 + i % 2;
     out[i] = start;
-    for (u32 r = 0; r < kRegistersAlongK; ++r) {
-      out[i] = dp4a(words.a[row][r], words.b[column][r], out[i]);
+    for (u32 k = 0; k < kRegistersAlongK; ++k) {
+      out[i] = dp4a(words.a[i / 2][k], words.b[i % 2][k], out[i]);
     }
   }
 }
@@ -239,15 +259,15 @@ void Cta::mma_i8_k16(i32 (&out)[4], const u32 (&a)[2], u32 b, i32 start, const c
 void Cta::mma_f16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2], const char* file, u32 line) {
   deposit_fragments(state_, thread_, a, b, {file, line});
   const MmaWords words = gather(state_, thread_);
-  for (u32 i = 0; i < 4; ++i) {
-    const u32 row = lane() / 4 + 8 * (i / 2), column = lane() % 4 * 2 + i % 2;
-    for (u32 r = 0; r < kRegistersAlongK; ++r) {
-      for (u32 half = 0; half < 2; ++half) {
-        const f32 x = widen_f16(static_cast<u16>(words.a[row][r] >> (16 * half)));
-        const f32 y = widen_f16(static_cast<u16>(words.b[column][r] >> (16 * half)));
-        c[i] = c[i] + x * y;
-      }
+  f32 x[2][2 * kRegistersAlongK], y[2][2 * kRegistersAlongK];
+  for (u32 i = 0; i < 2; ++i) {
+    for (u32 k = 0; k < 2 * kRegistersAlongK; ++k) {
+      x[i][k] = widen_f16(static_cast<u16>(words.a[i][k / 2] >> (k % 2 * 16)));
+      y[i][k] = widen_f16(static_cast<u16>(words.b[i][k / 2] >> (k % 2 * 16)));
     }
+  }
+  for (u32 i = 0; i < 4; ++i) {
+    for (u32 k = 0; k < 2 * kRegistersAlongK; ++k) c[i] = c[i] + x[i / 2][k] * y[i % 2][k];
   }
 }
 
@@ -262,5 +282,30 @@ f32 fma(f32 a, f32 b, f32 c) { return std::fma(a, b, c); }
 f32 sqrt(f32 x) { return std::sqrt(x); }
 f32 widen_f16(u16 half) { return f16_to_f32(half); }
 u16 narrow_f16(f32 value) { return f32_to_f16(value); }
+u32 permute_bytes(u32 low, u32 high, u32 selector) {
+  const u64 bytes = u64{high} << 32 | low;
+  u32 out = 0;
+  for (u32 i = 0; i < 4; ++i) {
+    out |= static_cast<u32>(bytes >> (8 * (selector >> (4 * i) & 7u)) & 0xffu) << (8 * i);
+  }
+  return out;
+}
+// f32 has more than twice the digits of f16, so that rounding twice is rounding once.
+template <class Fn>
+static u32 halves(u32 a, u32 b, Fn&& fn) {
+  u32 out = 0;
+  for (u32 shift = 0; shift < 32; shift += 16) {
+    const f32 value =
+        fn(widen_f16(static_cast<u16>(a >> shift)), widen_f16(static_cast<u16>(b >> shift)));
+    out |= u32{narrow_f16(value)} << shift;
+  }
+  return out;
+}
+u32 add_f16x2(u32 a, u32 b) {
+  return halves(a, b, [](f32 x, f32 y) { return x + y; });
+}
+u32 mul_f16x2(u32 a, u32 b) {
+  return halves(a, b, [](f32 x, f32 y) { return x * y; });
+}
 
 }  // namespace tarn::kernels::emulated
