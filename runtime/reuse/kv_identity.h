@@ -35,7 +35,7 @@ inline constexpr u32 kPageLayout = 1;  // KvIdentity::layout of this version
 // KvIdentity::numerics_id. Raised when kernels give other bits than before: all ISAs of a CPU give
 // the same, and so do all GPUs, whose order of sums is another one.
 inline constexpr u32 kCpuNumericsId = 1;
-inline constexpr u32 kGpuNumericsId = 0x1001;
+inline constexpr u32 kGpuNumericsId = 0x1002;
 
 struct KvIdentityArgs {
   const model::ModelSpec* spec = nullptr;
