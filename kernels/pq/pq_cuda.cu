@@ -24,22 +24,24 @@ TARN_DEVICE u32 code_of(PqCodeFormat format, const u8* row, u32 token) {
 }
 
 // Of tokens `token` and `token` + 32, of one block; a byte of packed codes serves both.
-TARN_DEVICE void two_codes(PqCodeFormat format, const u8* row, u32 token, u32 (&codes)[2]) {
+template <PqCodeFormat format>
+TARN_DEVICE void two_codes(const u8* row, u32 token, u32 (&codes)[2]) {
   static_assert(kPqBlockTokens == 2 * kWarpLanes);
-  if (format == PqCodeFormat::bytes) {
+  if constexpr (format == PqCodeFormat::bytes) {
     codes[0] = row[token];
     codes[1] = row[token + 32];
-    return;
+  } else {
+    const u32 t = token % 32;
+    const u8* block = row + token / kPqBlockTokens * pq_block_bytes(format);
+    const u32 low = block[t];
+    codes[0] = low & 15u;
+    codes[1] = low >> 4;
+    if constexpr (format == PqCodeFormat::packed6) {
+      const u32 upper = static_cast<u32>(block[32 + t % 16]) >> (t / 16 * 2);
+      codes[0] |= (upper & 3u) << 4;
+      codes[1] |= (upper >> 4 & 3u) << 4;
+    }
   }
-  const u32 t = token % 32;
-  const u8* block = row + u64{token / kPqBlockTokens} * (format == PqCodeFormat::packed4 ? 32 : 48);
-  const u32 low = block[t];
-  codes[0] = low & 15u;
-  codes[1] = low >> 4;
-  if (format == PqCodeFormat::packed4) return;
-  const u32 upper = static_cast<u32>(block[32 + t % 16]) >> (t / 16 * 2);
-  codes[0] |= (upper & 3u) << 4;
-  codes[1] |= (upper >> 4 & 3u) << 4;
 }
 
 TARN_DEVICE u8 with_bits(u8 byte, u32 shift, u32 bits, u32 value) {
@@ -88,7 +90,7 @@ struct PqLut {
     const f32* column = reinterpret_cast<const f32*>(head_of(index, kv_head)) +
                         u64{subspace} * index.dims * index.n_padded + centroid;
     f32 sum = 0.0f;
-    TARN_UNROLL(16) for (u32 i = 0; i < index.dims; ++i) {
+    for (u32 i = 0; i < index.dims; ++i) {
       sum += q[dim_of(index, subspace, i)] * load<f32>(column + u64{i} * index.n_padded);
     }
     store(args.lut + u64{head} * n_entries + entry, sum);
@@ -211,6 +213,7 @@ struct PqPairs {
   static constexpr u32 kPairsMax = kPqPairSideMax * kPqPairSideMax;
   static constexpr u32 kMine = kPairsMax / kThreads;  // of a thread: thread, thread + kThreads, ...
   static constexpr u32 kLanes = 16;
+  static constexpr u32 kAtOnce = 16;
   using Args = GpuPqPairsArgs;
   using Best = RankCta<kThreads>;
   static constexpr u64 kSharedBytes =
@@ -234,16 +237,16 @@ struct PqPairs {
       }
     }
   };
+  template <PqCodeFormat format>
   struct Ranks {
     Shared<u32> of_pair;
-    PqCodeFormat format;
     u32 side;
     const u8* first;  // row of codes
     const u8* second;
     TARN_DEVICE void two(u32 token, Rank (&ranks)[2]) const {
       u32 codes[2], others[2];
-      two_codes(format, first, token, codes);
-      two_codes(format, second, token, others);
+      two_codes<format>(first, token, codes);
+      two_codes<format>(second, token, others);
       TARN_UNROLL(2) for (u32 i = 0; i < 2; ++i) {
         const u32 pair = codes[i] * side + others[i];  // any number behind the last token
         const u32 rank = of_pair[pair < kPairsMax ? pair : 0];
@@ -300,8 +303,18 @@ struct PqPairs {
     }
     cta.barrier();  // every pair's rank is there
     const u8* codes = head + index.codes_at;
-    Best::take(cta, Ranks{of_pair, index.format, side, codes, codes + index.codes_stride}, n,
-               bound.n_equal, out, room.rank);
+    const u8* others = codes + index.codes_stride;
+    const auto take = [&](const auto& ranks) {
+      Best::take(cta, ranks, n, bound.n_equal, out, room.rank);
+    };
+    switch (index.format) {  // asked here, and not for each token
+      case PqCodeFormat::bytes:
+        return take(Ranks<PqCodeFormat::bytes>{of_pair, side, codes, others});
+      case PqCodeFormat::packed4:
+        return take(Ranks<PqCodeFormat::packed4>{of_pair, side, codes, others});
+      case PqCodeFormat::packed6:
+        return take(Ranks<PqCodeFormat::packed6>{of_pair, side, codes, others});
+    }
   }
 
   // Adds the weights by q head h of the group.
@@ -322,9 +335,14 @@ struct PqPairs {
     cta.barrier();  // every pair's share of the sum is there
     if (cta.thread() < kLanes) {
       f32 sum = 0.0f;
-      TARN_UNROLL(16) for (u32 i = cta.thread(); i < pairs->n; i += kLanes) {
-        const f32 share = room.p[i];
-        sum = sum + share;
+      static_assert(kPqLanes * kPqLanes % (kAtOnce * kLanes) == 0);  // so is every number of pairs
+      for (u32 i = cta.thread(); i < pairs->n; i += kAtOnce * kLanes) {
+        f32 shares[kAtOnce];  // read before the first is added
+        TARN_UNROLL(kAtOnce) for (u32 j = 0; j < kAtOnce; ++j) {
+          const f32 share = room.p[i + j * kLanes];
+          shares[j] = share;
+        }
+        TARN_UNROLL(kAtOnce) for (u32 j = 0; j < kAtOnce; ++j) sum = sum + shares[j];
       }
       room.lanes[cta.thread()] = sum;
     }

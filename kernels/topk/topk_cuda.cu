@@ -19,7 +19,7 @@ struct TopK {
     TARN_DEVICE u32 key(u32 i) const { return rank_key(load<f32>(values + i)); }
     template <class Fn>
     TARN_DEVICE void each(Fn&& fn) const {
-      TARN_UNROLL(4) for (u32 i = thread; i < n; i += kThreads) fn(key(i), 1u);
+      for (u32 i = thread; i < n; i += kThreads) fn(key(i), 1u);
     }
   };
   struct Ranks {
