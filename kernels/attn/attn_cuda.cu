@@ -1,10 +1,11 @@
-// A CTA takes one span of one row and KV head, for up to 8 of its q heads, so K and V are read once.
-// Each of its 4 warps takes every fourth tile of 16 slots by itself; at the end they add up.
+// A CTA takes one span of one row and KV head, for up to 8 of its q heads, so K and V are read
+// once. Each of its 4 warps takes every fourth tile of 16 slots by itself; at the end they add up.
 //
-// Both products are the matrix units', m16n8k16 of f16 with sums of f32, and their 8 columns are the
-// q heads: scores are K [16 slots, dims] times q, values V^T [16 dims, 16 slots] times p. An f32 of q
-// or p is the sum of two f16, high and low, so 22 bits of it count. A dot over dims, and the rows of
-// a product, may be in any order: a lane's dims are those of 16 bytes that it loads at once.
+// Both products are the matrix units', m16n8k16 of f16 with sums of f32, and their 8 columns are
+// the q heads: scores are K [16 slots, dims] times q, values V^T [16 dims, 16 slots] times p. An
+// f32 of q or p is the sum of two f16, high and low, so 22 bits of it count. A dot over dims, and
+// the rows of a product, may be in any order: a lane's dims are those of 16 bytes that it loads at
+// once.
 //
 // Per tile and warp, f16 with head_dim 128, by SASS (sm_87): 8 KiB of K and V in 16 loads, 32
 // products, 658 instructions in all; of q8_0 1,111.

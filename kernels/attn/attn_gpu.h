@@ -12,12 +12,13 @@
 //
 // attend cuts the slots into spans of 256 at fixed absolute places, reads each in tiles of 16, and
 // merges the spans in ascending order. So the bits do not depend on the batch, the grid or the
-// places of pages. K and V of q8_0 and q4_0 are rounded to f16, q and p to the sum of two f16. Per q
-// head and span, four warps take every fourth tile:
+// places of pages. K and V of q8_0 and q4_0 are rounded to f16, q and p to the sum of two f16. For
+// each q head and span, four warps take every fourth tile:
 //   s[t] = (sum over i of q[i]*k[t][i]) * scale by the matrix units;  m' = max(m, max s);
 //   c = exp(m - m');  l of lanes t and t + 8 = l*c + (p[t] + p[t + 8]);  o[i] = o[i]*c, then plus
 //   the sum over t of p[t]*v[t][i] by the matrix units
-// then l's butterfly over the lanes, and the four warps' o, l, each times exp(m - max m), ascending.
+// then l's butterfly over the lanes, and the four warps' o and l, each times exp(m - max m), in
+// ascending order.
 // Merge, kGpuMergeSpans at a time, at fixed absolute places: M' = max(M, max m); c = exp(M - M');
 // L = L*c, o = o*c; w = exp(m - M'); L = fma(w, l, L) and o = fma(w, o_span, o) over the spans
 // ascending. out = o / L. visible = 0 gives zeros.
@@ -28,8 +29,8 @@
 // part's groups are read.
 //
 // Bound  |error| <= eps * max|v| * ((head_dim + 8)*A + 32*(T + S) + 64 * S + 64), eps = 2^-23, A as
-//        in attn.h, T tiles, S spans; of q8_0 and q4_0 2^-11 * max|v| * (A + 1) more. Slots that are
-//        not visible never change the output, whatever they hold.
+//        in attn.h, T tiles, S spans; of q8_0 and q4_0 2^-11 * max|v| * (A + 1) more. Slots that
+//        are not visible never change the output, whatever they hold.
 // Cost   reads K and V once per row and KV head (mostly from the L2 for rows of one sequence);
 //        writes and reads head_dim + 2 f32 a q head and span, 3 % of that at head_dim 128 and 4 q
 //        heads.

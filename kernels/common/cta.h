@@ -15,7 +15,7 @@
 //                 barrier(), sync_warp()
 //                 shuffle(v, from_lane), shuffle_xor(v, mask)                      all 32 lanes
 //                 ballot(condition), sum(u32) bit i: lane i's; over the lanes     all 32 lanes
-//                 transpose(word)             of 8x8 f16, lane 4r + c has columns 2c, 2c + 1 of row r
+//                 transpose(word)             of 8x8 f16; lane 4r + c has 2c and 2c + 1 of row r
 //                 shared<T>(count)            carved from the launch's shared bytes, in call order;
 //                                             T of 4, 8 or 16 bytes
 //                 copy_async(shared, i, from) 16 bytes from global memory; land at copy_wait
@@ -27,8 +27,8 @@
 //   loads         load<T>(address): read-only data, aligned to T; load_once<T> for what is read
 //                 once by the whole launch (weights)
 //                 store(address, value)
-//   arithmetic    dp4a, dp2a_low, fma, sqrt, widen_f16, narrow_f16, bits_of, float_of, funnel_right,
-//                 bits_set, permute_bytes (PTX's prmt), add_f16x2, mul_f16x2
+//   arithmetic    dp4a, dp2a_low, fma, sqrt, widen_f16, narrow_f16, bits_of, float_of, bits_set,
+//                 funnel_right, permute_bytes (PTX's prmt), add_f16x2, mul_f16x2
 //   TARN_UNROLL(n)  in front of a loop
 //
 // Floating point is IEEE on both sides, without contraction except fma(). So emulated and real

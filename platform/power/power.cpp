@@ -78,8 +78,7 @@ void read_cpu_clocks(const char* root, PowerState* state) {
   }
 }
 
-// A Jetson's GPU, as the kernels of JetPack 5 to 7 call it. (A folder is not listed: that takes heap
-// memory.)
+// A Jetson's GPU, as the kernels of JetPack 5 to 7 call it. (Listing a folder takes heap memory.)
 constexpr const char* kGpus[] = {"17000000.gpu", "17000000.ga10b", "gpu-gpc-0", "17000000.gv11b"};
 // Cooling devices that slow down what computes: thermal-cpufreq-0, thermal-devfreq-1, Processor,
 // gpu-throttle-alert, intel_powerclamp. Others are fans, radios, settings.

@@ -160,20 +160,15 @@ TARN_API int32_t tarn_engine_plan(tarn_engine* engine, tarn_plan* plan_out);
 
 typedef struct tarn_engine_status {
   uint32_t struct_size;
-  int32_t dead;    /* 1 after a failed assertion */
-  char device[16]; /* cpu, cuda */
-  char isa[16];    /* avx512, avx2, generic */
-  char io[16];     /* io_uring, threads */
-  char arch[16];   /* llama, qwen2, qwen3 */
+  int32_t dead;                   /* 1 after a failed assertion */
+  char device[16];                /* cpu, cuda */
+  char isa[16], io[16], arch[16]; /* avx512, avx2, generic; io_uring, threads; llama, qwen2, ... */
   int32_t memory_locked;
-  uint32_t n_workers;
-  uint32_t n_sessions, sessions_max, n_vocab;
-  uint64_t context_tokens;                /* planned KV slots of all sessions */
-  uint64_t kv_groups_free, kv_groups_max; /* a group is kv.page_tokens slots of one layer; free
-                                             are those that are kept for reuse alone, too */
-  uint64_t n_params;
-  uint64_t weights_bytes;                          /* of the file's tensors */
-  uint64_t load_ns;                                /* reading the weights */
+  uint32_t n_workers, n_sessions, sessions_max, n_vocab;
+  uint64_t context_tokens; /* planned KV slots of all sessions */
+  /* A group is kv.page_tokens slots of one layer; those kept for reuse alone are free, too. */
+  uint64_t kv_groups_free, kv_groups_max;
+  uint64_t n_params, weights_bytes, load_ns;       /* of the file's tensors; time to read them */
   uint64_t n_steps, n_prefill_rows, n_decode_rows; /* since the engine was opened */
   uint64_t prefill_ns, decode_ns;            /* time in steps with, and without, prefill rows */
   uint64_t weight_bytes_read, kv_bytes_read; /* by all steps */
@@ -188,8 +183,8 @@ typedef struct tarn_engine_status {
    * disk refused writes) or off (its disk failed, or could not be used from the start). The log has
    * the reason; opening the engine again retries. */
   char store[16];
-  /* 1: parts of the store's file were unreadable when the engine was opened. A saved session may
-   * then be TARN_NOT_FOUND, or be recomputed in part, although it was not deleted. */
+  /* 1: parts of the store's file were unreadable at opening: a saved session may be TARN_NOT_FOUND,
+   * or be recomputed in part, although it was not deleted. */
   int32_t sessions_may_be_lost;
   /* As in DONE, for all decode steps since the engine was opened. */
   uint64_t select_steps;
@@ -197,12 +192,10 @@ typedef struct tarn_engine_status {
   int32_t model_verified;        /* 1: the file's SHA-256 is model.sha256; 0: without the key */
   uint32_t n_running, n_waiting; /* sessions that compute or generate, and that wait to */
   /* The board as of this call; "" or 0 where Linux does not show it. */
-  char power_mode[32];           /* of nvpmodel (15W, MAXN), else the governor of cpufreq */
-  uint32_t cpu_mhz, cpu_mhz_max; /* the slowest CPU's now, and the highest of any */
-  uint32_t gpu_mhz, gpu_mhz_max; /* a Jetson's GPU now, and at most in this mode */
-  int32_t hottest_millidegrees;  /* Celsius, of the hottest thermal zone */
-  char hottest_zone[32];         /* "" if no zone can be read */
-  uint32_t n_throttling;         /* cooling devices that slow down what computes now */
+  char power_mode[32], hottest_zone[32]; /* nvpmodel's, else cpufreq's governor; a thermal zone */
+  int32_t hottest_millidegrees;          /* Celsius */
+  uint32_t cpu_mhz, cpu_mhz_max, gpu_mhz, gpu_mhz_max; /* the slowest CPU's; a Jetson's GPU's */
+  uint32_t n_throttling; /* cooling devices that slow down what computes now */
 } tarn_engine_status;
 
 TARN_API int32_t tarn_engine_status_get(tarn_engine* engine, tarn_engine_status* status_out);

@@ -53,8 +53,9 @@ LAYERS = {
 # Tools stand above the library. `tarn eval` and the benches may use the engine's public header.
 TOOLS_MAY = ["platform/clock", "platform/log", "platform/cpu", "platform/io", "platform/mem",
              "platform/power", "platform/gpu", "kernels", "runtime/config", "runtime/arena",
-             "runtime/model", "runtime/text", "runtime/chat", "runtime/store", "runtime/step", "runtime/kv",
-             "runtime/reuse", "runtime/plan", "runtime/engine", "runtime/api", "runtime/lab"]
+             "runtime/model", "runtime/text", "runtime/chat", "runtime/store", "runtime/step",
+             "runtime/kv", "runtime/reuse", "runtime/plan", "runtime/engine", "runtime/api",
+             "runtime/lab"]
 ENGINE_PUBLIC = "runtime/engine/engine.h"
 
 # Inside kernels/, a family sees itself, common/ and the tensor types of quant/. The table of

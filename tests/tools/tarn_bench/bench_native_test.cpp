@@ -158,6 +158,12 @@ TEST_CASE("--record appends machine, commit, command and rows, and the page of r
     CHECK(record["machine"]["cores"].GetUint() > 0);
     CHECK(record["machine"]["memory_bytes"].GetUint64() > kMiB);
     CHECK(record["machine"]["bandwidth_gb_per_s"].IsNull());  // --no-bandwidth
+    const auto& power = record["machine"]["power"];
+    CHECK(power["mode"].IsString());
+    CHECK(power["hottest_zone"].IsString());
+    for (const char* key : {"cpu_mhz", "cpu_mhz_max", "gpu_mhz", "gpu_mhz_max", "throttling"}) {
+      CHECK(power[key].IsUint());
+    }
     REQUIRE(record["rows"].Size() == 2);
     CHECK(record["rows"][1]["n_gen"].GetUint() == 2 + n_lines);
   }
