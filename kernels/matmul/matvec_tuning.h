@@ -1,4 +1,5 @@
-// Sizes of matvec_cuda.cu. Chosen by count, not yet by measurement.
+// Sizes of matvec_cuda.cu. Chosen by count. On an H100 (tests/golden/gpu/h100.md) one row reaches
+// 0.89 to 0.96 of copying, four 0.60 to 0.75, eight 0.32 to 0.51.
 //
 // Loads in flight. Memory with B bytes a second and latency t needs B * t bytes in flight, and an
 // SM its share: 29 KiB on an H200 (4.8 TB/s, 800 ns, 132 SMs), 20 on an H100, 8 on an Orin (102

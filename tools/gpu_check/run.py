@@ -21,12 +21,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from pathlib import Path
 
 MODEL_BYTES = 5_300_000_000  # the 8B of `tarn synth`, and the logits of N_IDS tokens
 N_IDS = 64
+PAGE_COLUMNS = 110
 WORTHWHILE_S = 2             # a case with less time left does not start
 BENCH_S = 90                 # of a bench without KV,
 DEPTH_S = 45 / (32 * 1024)   # and for each token of it: twice what an AGX Orin takes (NAPKIN.md)
@@ -34,9 +36,10 @@ CLUSTER_S = 90               # 0.4 TFLOP of the host's: all layers' keys at SELE
 SELECT_DEPTH = 32768
 PEER_RATIO, KERNEL_SHARE, BIG_WEIGHT_BYTES = 1.3, 0.85, 64 << 20
 # Activations in 8 bits put the CPU's logits of this model at a KL of 7.7e-4 from those of an f32
-# forward pass over the dequantised weights, with one best token of 64 another. The GPU rounds in
-# other places, so that both errors add up.
-KL_MAX, TOP1_MIN = 2 * 7.7e-4, 62 / 64
+# forward pass over the dequantised weights (0.039 rms a logit). The GPU rounds in other places, so
+# both errors add up, and between independent ones of that size 3.1 of these 64 best tokens differ,
+# 7 once in a thousand draws.
+KL_MAX, TOP1_MIN = 2 * 7.7e-4, 57 / 64
 # Share of the copy bandwidth by device name; the first that fits counts. An H100 or H200 is bound
 # by launches and the gaps between them, boards by bandwidth.
 BANDWIDTH_GOALS = (("H100", 0.40), ("H200", 0.33), ("", 0.90))
@@ -500,12 +503,15 @@ def gaps(report):
     speed = decode_speed(report, decode_name(0, 1))
     if speed:
         gap_ns = 1e9 / speed - busy_ns
-        text += (f"; the token takes {1e6 / speed:.0f} us, so {gap_ns / 1e3:.0f} us are gaps and "
-                 f"the host's part, {gap_ns / launches:.0f} ns a kernel")
+        text += f"; the token takes {1e6 / speed:.0f} us"
+        text += (f", so {gap_ns / 1e3:.0f} us are gaps and the host's part, "
+                 f"{gap_ns / launches:.0f} ns a kernel" if gap_ns > 0 else
+                 ": it reads less KV, and a kernel begins while the one before it ends")
     rows = kernel_rows(report, "launch")
-    return ["", f"{text}. A kernel that does nothing takes "
-            f"{fixed(get(first(rows, name='graph'), 'ns'))} ns in a graph, "
-            f"{fixed(get(first(rows, name='stream'), 'ns'))} ns without."]
+    text += (". A kernel that does nothing takes "
+             f"{fixed(get(first(rows, name='graph'), 'ns'))} ns in a graph, "
+             f"{fixed(get(first(rows, name='stream'), 'ns'))} ns without.")
+    return ["", textwrap.fill(text, PAGE_COLUMNS)]
 
 
 def driver(report):
@@ -563,7 +569,8 @@ def table(report):
     for when in ("machine before", "machine after"):
         state = figures(report, when)
         if state:
-            out += ["", f"{when}: " + "".join(f"{k} {v}. " for k, v in state.items())]
+            text = " ".join(f"{k} {v}." for k, v in state.items())
+            out += ["", textwrap.fill(f"{when}: {text}", PAGE_COLUMNS)]
     if device:
         out += speeds(report) + gaps(report) + driver(report) + selection(report)
     out += kernels(report)
