@@ -177,8 +177,8 @@ class RunTest(unittest.TestCase):
                     "| matmat q4_k | 512 | 200.0 | 300.0 |\n| cuBLAS | absent |",
                     "The driver took 311 MB of at most 537 MB",
                     # A token of 5,000 us, 4,000 of them in 356 kernels.
-                    "so 1000 us are gaps and the host's part, 2809 ns a kernel",
-                    "takes 1500 ns in a graph, 4000 ns without",
+                    "so 1000\nus are gaps and the host's part, 2809 ns a kernel",
+                    "takes 1500 ns in a graph, 4000\nns without",
                     "| 8192 | 97 | 150 | - | - | - |",
                     "| 32768 | 97 | 194 | 250.0 | 200.0 | 1.25 |",
                     "| top_k d32768 | 1 | 0.0 | 2.0 | 0 | 0.00 |"):
@@ -253,7 +253,7 @@ class RunTest(unittest.TestCase):
                 bundle.set_program("nvpmodel", "echo 'NV Power Mode: MAXN_SUPER'")
                 bundle.run(PATH=f"{bundle.dir}:{os.environ['PATH']}")
                 self.assertIn(f"share of the copy bandwidth | {wanted}", bundle.table())
-                self.assertIn("nvpmodel NV Power Mode: MAXN_SUPER. ", bundle.table())
+                self.assertIn("nvpmodel NV Power Mode: MAXN_SUPER.", bundle.table())
 
     def test_what_is_not_here_is_absent_and_the_rest_runs(self):
         with Bundle() as bundle:
