@@ -31,7 +31,7 @@
 // Bound  |error| <= eps * max|v| * ((head_dim + 8)*A + 32*(T + S) + 64 * S + 64), eps = 2^-23, A as
 //        in attn.h, T tiles, S spans; of q8_0 and q4_0 2^-11 * max|v| * (A + 1) more. Slots that
 //        are not visible never change the output, whatever they hold.
-// Cost   reads K and V once per row and KV head (mostly from the L2 for rows of one sequence);
+// Cost   reads K and V once per row and KV head, of rows that share tiles once for 8 rows or fewer;
 //        writes and reads head_dim + 2 f32 a q head and span, 3 % of that at head_dim 128 and 4 q
 //        heads.
 #pragma once
@@ -83,8 +83,9 @@ struct GpuAttnArgs {
   f32 scale;
   f32* partial;  // gpu_attn_partial_bytes()
   u32 span_begin = 0;
-  f32* states = nullptr;   // [rows_max, n_heads, head_dim + 2]: o, then M and L
-  u32 visible_stride = 0;  // elements
+  f32* states = nullptr;    // [rows_max, n_heads, head_dim + 2]: o, then M and L
+  u32 visible_stride = 0;   // elements
+  bool rows_share = false;  // rows of one sequence share the tiles that they read: equal bits
 };
 
 // Bytes of `partial`: for each row, q head and span of a launch o [head_dim], then m and l.

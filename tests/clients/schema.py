@@ -3,7 +3,7 @@
 
 No 5xx, no answer that the file does not have, no malformed request that is taken. Package
 schemathesis (PyPI). Part of the full run. TARN_SCHEMA_EXAMPLES: requests for each operation and way
-of drawing them (default 1200, more than 20,000 in all); TARN_TEST_SEED: the seed.
+of drawing them (default 1300, more than 20,000 in all); TARN_TEST_SEED: the seed.
 """
 import os
 import shutil
@@ -19,7 +19,7 @@ COMMAND = COMMAND if os.path.exists(COMMAND) else "schemathesis"
 
 PROGRAM, (OPENAPI, *ARGUMENTS) = program_and_arguments()
 OPENAPI = os.path.abspath(OPENAPI)  # schemathesis runs in the daemon's folder
-EXAMPLES = os.environ.get("TARN_SCHEMA_EXAMPLES", "1200")
+EXAMPLES = os.environ.get("TARN_SCHEMA_EXAMPLES", "1300")
 SEED = os.environ.get("TARN_TEST_SEED", "1")
 # What a schema cannot say may refuse a request that it allows: a prompt that is too long, an id
 # that the vocabulary does not have, a template's own conditions.

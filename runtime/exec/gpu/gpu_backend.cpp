@@ -111,6 +111,17 @@ void GpuBackend::count_kv(const step::Batch& batch) {
   }
 }
 
+namespace {
+
+// Rows that read all of their sequence's slots.
+bool are_of_one_run(const step::Batch& batch, u32 begin, u32 n_rows) {
+  return std::ranges::any_of(batch.runs, [&](const step::Run& run) {
+    return !run.selects && begin >= run.row_begin && begin + n_rows <= run.row_begin + run.n_rows;
+  });
+}
+
+}  // namespace
+
 void GpuBackend::attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows out) {
   const model::ModelSpec& spec = step_.spec();
   const u64 d_out = u64{spec.n_heads} * spec.head_dim;
@@ -134,7 +145,8 @@ void GpuBackend::attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows 
                  .visible = step_.on_device().attended.data() + begin,
                  .quantized = leaves_acts ? step_.acts_from(begin, d_out) : kernels::GpuQuantized{},
                  .n_rows = n_rows,
-                 .n_spans = is_captured ? graphs_.n_spans() : gpu_spans(attended_max)});
+                 .n_spans = is_captured ? graphs_.n_spans() : gpu_spans(attended_max),
+                 .one_sequence = !is_captured && are_of_one_run(batch, begin, n_rows)});
   }
 }
 

@@ -100,7 +100,8 @@ void GpuParts::attend_whole(const Attended& a, step::Run& run) {
                           .states = mine().states.data() + row * state_elems,
                           .n_rows = std::min(run.n_rows - at, kGpuAttnRowsMax),
                           .span_begin = begin * page_tokens / kernels::kGpuSpanSlots,
-                          .n_spans = gpu_spans(n_here)});
+                          .n_spans = gpu_spans(n_here),
+                          .one_sequence = true});
     }
   }
 }

@@ -82,6 +82,10 @@ Result<void> GpuStep::finish() {
 
 void attend_part(GpuStep& step, const GpuAttnPart& part) {
   const model::ModelSpec& spec = step.spec();
+  // Rows that share tiles make an eighth of the CTAs: where those leave half of the GPU idle, each
+  // row by itself is sooner done.
+  const bool shares =
+      part.one_sequence && 2 * part.n_spans * spec.n_kv_heads >= step.device().facts().n_sms;
   step.enqueue(&kernels::GpuTable::attend,
                {.pages = part.pages,
                 .q = part.q.data,
@@ -98,7 +102,8 @@ void attend_part(GpuStep& step, const GpuAttnPart& part) {
                 .partial = step.regions().attention.partial.data(),
                 .span_begin = part.span_begin,
                 .states = part.states,
-                .visible_stride = part.visible_stride});
+                .visible_stride = part.visible_stride,
+                .rows_share = shares});
 }
 
 }  // namespace tarn::exec

@@ -83,6 +83,7 @@ struct GpuAttnPart {
   f32* states = nullptr;
   u32 n_rows = 0;
   u32 span_begin = 0, n_spans = 0;
+  bool one_sequence = false;  // the rows are of one
 };
 void attend_part(GpuStep& step, const GpuAttnPart& part);
 

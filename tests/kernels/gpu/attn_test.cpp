@@ -114,6 +114,12 @@ class Problem {
     return problem;
   }
 
+  // The rows are of one sequence, which is that of the row that sees most.
+  void become_one_sequence() {
+    const auto longest = std::ranges::max_element(case_.visible) - case_.visible.begin();
+    for (auto& groups : groups_) groups = groups_[static_cast<u64>(longest)];
+  }
+
   // Rows [begin, begin + n) as one launch, in tables given out from the last row on if `reversed`;
   // or as one for each part of so many spans, when others' groups are nowhere.
   struct Launch {
@@ -121,6 +127,7 @@ class Problem {
     bool reversed;
     u32 part_spans = 0;
     u32 n_visible_less = 0;  // slots that each KV head sees less than the one before it
+    bool rows_share = false;
   };
   struct Output {
     std::vector<f32> out;
@@ -191,7 +198,8 @@ class Problem {
            .partial = reinterpret_cast<f32*>(partial.data()),
            .span_begin = span,
            .states = launch.part_spans == 0 ? nullptr : states.data(),
-           .visible_stride = visible_stride},
+           .visible_stride = visible_stride,
+           .rows_share = launch.rows_share},
           gpu.stream);
       (void)out.host();  // before the table is given back
     }
@@ -314,6 +322,48 @@ TEST_CASE("a row alone, more spans in the grid and other places of pages give th
       for (u32 row = 0; row < n; ++row) {
         const auto alone = p.run(gpu, {row, 1, 1, p.spans() + row, false}).out;
         CHECK(std::memcmp(alone.data(), &batch[row * p.stride()], p.stride() * sizeof(f32)) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("rows of one sequence that share tiles have the bits of each row by itself") {
+  // clang-format off
+  const Case cases[] = {
+      // name                           type         dim kv group page visible
+      {"a model's head, two launches' rows", KvType::f16, 128, 1, 4, 64,
+                                                  {1, 15, 16, 17, 255, 256, 257, 520, 521}},
+      {"one q head, no slot",           KvType::f16,  64, 2, 1,  32, {0, 5, 31, 32, 33, 34, 35, 300}},
+      {"three q heads",                 KvType::f16,  80, 1, 3,  64, {63, 64, 65, 66, 67}},
+      {"nine q heads",                  KvType::f16,   8, 1, 9, 128, {34, 35, 36}},
+      {"the largest head",              KvType::f16, 256, 1, 2,  64, {65, 66, 67}},
+      {"descending, over two parts",    KvType::f16,   8, 1, 4, 128, {4200, 4100, 4096, 4095, 300}},
+      {"q8_0, five q heads",            KvType::q8_0, 64, 1, 5,  64, {254, 255, 256, 257, 258}},
+      {"q8_0, a model's head",          KvType::q8_0, 128, 2, 4, 32, {30, 31, 32, 33}},
+      {"q4_0, two q heads",             KvType::q4_0, 128, 1, 2, 64, {97, 98, 99, 100, 101}},
+  };
+  // clang-format on
+  tarn::test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  for (const test::Gpu& gpu : test::gpus()) {
+    CAPTURE(gpu.table->name);
+    for (const Case& c : cases) {
+      CAPTURE(c.name);
+      Problem p(c, random);
+      p.become_one_sequence();
+      const u32 n = p.n_rows();
+      const auto alone = p.run(gpu, {0, n, n, p.spans(), false}).out;
+      p.check_against_oracle(alone);
+      for (const u32 part_spans : {0u, kGpuMergeSpans}) {
+        const auto shared = p.run(gpu, {.begin = 0,
+                                        .n_rows = n,
+                                        .rows_max = n + 2,
+                                        .spans_max = p.spans() + 1,
+                                        .reversed = false,
+                                        .part_spans = part_spans,
+                                        .rows_share = true})
+                                .out;
+        CHECK(std::memcmp(alone.data(), shared.data(), alone.size() * sizeof(f32)) == 0);
       }
     }
   }
