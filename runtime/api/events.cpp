@@ -52,6 +52,8 @@ void describe_event(const engine::Event& event, tarn_event* out) {
       out->kv_read_ratio = event.done.kv_reads.ratio();
       out->reused_from_memory = event.done.reused.n_from_memory;
       out->reused_from_disk = event.done.reused.n_from_disk;
+      out->n_placed = event.done.reused.n_placed;
+      out->n_recomputed = event.done.reused.n_recomputed;
       break;
   }
 }

@@ -1,5 +1,6 @@
 /* runtime/api/tarn.h: the public interface of libtarn, C11. Version 0. Its parts are tarn_chat.h,
- * conversations that a template writes, and tarn_store.h, sessions that outlive the engine.
+ * conversations that a template writes, tarn_chunks.h, prompts of passages in any order, and
+ * tarn_store.h, sessions that outlive the engine.
  *
  * Tarn runs one quantised language model inside one fixed memory budget. This header is the manual.
  *
@@ -325,16 +326,15 @@ typedef struct tarn_event {
   uint32_t n_tokens;     /* DONE: generated */
   uint64_t prefill_ns;   /* DONE: from the first feed since the last DONE to the first token */
   uint64_t decode_ns;    /* DONE: from the first token to the last */
-  uint64_t select_steps; /* DONE: decode steps that read selected K and V (select.method); 0: all
-                            steps read everything */
-  double kv_read_ratio;  /* DONE: share of the visible slots that decode steps may read, 0..1. The
-                           first token is no decode step; 1 without any */
-  uint32_t reused_from_memory; /* DONE: tokens fed since the last DONE whose KV was there; */
-  uint32_t reused_from_disk;   /* and those whose KV the store had */
+  uint64_t select_steps; /* DONE: decode steps that read selected K and V (select.method) */
+  double kv_read_ratio;  /* DONE: share of the visible slots that decode steps may read; 1: none */
+  uint32_t reused_from_memory, reused_from_disk; /* DONE: tokens fed since the last DONE whose KV
+                                                    was there, or in the store */
   tarn_session* session; /* whose event it is, which was called, or which was created by a call on
                             the engine; else NULL */
   void* user;            /* the session's; in a reply to create or restore the options' */
   void* request;         /* REPLY: as it was submitted */
+  uint32_t n_placed, n_recomputed; /* DONE: of chunks (tarn_chunks.h); placed ones: approximate */
 } tarn_event;
 
 /* Starts to generate after the fed tokens, of which there must be at least one. Read the events

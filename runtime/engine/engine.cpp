@@ -59,8 +59,13 @@ bool Engine::has_work() const {
 void Engine::collect_rows() {
   step::Batch& batch = executor_.batch();
   batch.takes_best = true;  // while nobody wants more of its logits
+  const step::Slice* blended = nullptr;
   for (const step::Slice& slice : schedule_.slices.first(schedule_.n_slices)) {
     Session& s = sessions_[slice.session];
+    if (blends(s)) {
+      blended = &slice;
+      continue;
+    }
     if (const Result<void> writable = kv_.reserve_frames(s.sequence, slice.n_rows); !writable) {
       give_up(s, writable.error());
       continue;
@@ -78,6 +83,7 @@ void Engine::collect_rows() {
     batch.takes_best = batch.takes_best && takes_best;
     (slice.kind == RunKind::decode ? trace_.n_decode_rows : trace_.n_prefill_rows) += slice.n_rows;
   }
+  if (blended != nullptr) collect_blend(*blended);
   if (const Result<void> read = executor_.read_embeddings(); !read) {
     for (const step::Run& run : batch.runs) give_up(sessions_[run.session], read.error());
     executor_.clear();
@@ -86,6 +92,26 @@ void Engine::collect_rows() {
   trace_.n_rows = batch.n_rows;
   trace_.n_sequences = static_cast<u32>(batch.runs.size());
   trace_.n_logit_rows = static_cast<u32>(batch.logit_rows.size());
+}
+
+// Rows of the prompt that is blended stand last. Where no token between two chosen ones is left, KV
+// is placed without a row.
+void Engine::collect_blend(const step::Slice& slice) {
+  step::Batch& batch = executor_.batch();
+  Session& s = sessions_[slice.session];
+  const Result<method::Blend::Rows> rows =
+      blend_.take(blend_target(s), slice.n_rows, plan_.rows_max - batch.n_rows);
+  if (!rows) return lose_chunk(s, rows.error());
+  const step::Run run{
+      .sequence = rows->sequence, .session = slice.session, .kind = slice.kind, .part = rows->part};
+  trace_.n_prefill_rows += slice.n_rows;
+  if (rows->part != step::RunPart::own) {
+    batch.check = blend_.check();
+    return executor_.add(run, rows->ids, 0);
+  }
+  if (!rows->slots.empty()) return executor_.add_at(run, rows->ids, rows->slots);
+  ++trace_.n_waiting;
+  commit_blended(s, static_cast<u32>(rows->ids.size()));
 }
 
 // Clustering: a layer of what each row must have done before it. A row that wants more waits for
@@ -277,6 +303,11 @@ void Engine::commit_rows() {
   for (const step::Run& run : executor_.batch().runs) {
     if (run.state == step::RunState::dropped) continue;
     Session& s = sessions_[run.session];
+    if (run.part != step::RunPart::own) {
+      const bool counts = run.state == step::RunState::runs && blend_.is_of(run.session);
+      counts ? blend_.commit(blend_target(s), run) : lose_chunk(s, kv_.error());
+      continue;
+    }
     if (run.state == step::RunState::failed) {
       const u32 n_taken = s.n_taken;
       const bool reads_on = select_config_.is_full() || s.generation.n_generated == 0;
@@ -293,7 +324,7 @@ void Engine::commit_rows() {
       s.generation.kv_reads.add(n_read, n_visible, run.selects);
       status_.counters.kv_reads.add(n_read, n_visible, run.selects);
     }
-    commit(s, run.n_rows);
+    blends(s) ? commit_blended(s, run.n_slots) : commit(s, run.n_slots);
     selector_.commit(run.session);
     const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.turns.n_fed() &&
                            s.sequence.n_slots() == s.n_ids;

@@ -71,9 +71,9 @@ class Engine final : public Sessions, private step::StepHost {
   class Opening;  // engine_open.cpp
 
   void note_opened();
-  void tell_of_change(Session& session, const chat::Conversation& conversation, u32 n_common);
   void run_due_jobs(std::span<Ready> ready);
   void collect_rows();
+  void collect_blend(const step::Slice& slice);
   void prepare_selection();
   exec::Backend::Traffic run_batch();
   bool tick(step::Pause pause) override;

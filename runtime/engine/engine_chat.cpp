@@ -5,6 +5,31 @@
 #include "runtime/engine/engine.h"
 
 namespace tarn::engine {
+namespace {
+
+// Once a session: a template that rewrites earlier messages does so each time.
+void tell_of_change(const Log& log, Session& s, const chat::Conversation& conversation,
+                    u32 n_common) {
+  if (s.chat.has_told) return;
+  s.chat.has_told = true;
+  // Where the conversation ends too early, its last token says of what.
+  const std::span<const u8> origins = conversation.origins;
+  const u8 origin =
+      origins.empty() ? chat::kFromTemplate : origins[std::min<u64>(n_common, origins.size() - 1)];
+  if (origin < chat::origin_of_message(0)) {
+    log.info(
+        "session %u: the conversation's tokens changed in front of its messages; %u of %u "
+        "are kept",
+        s.idx, n_common, s.chat.n_ids);
+    return;
+  }
+  log.info(
+      "session %u: message %u of the conversation changed, or the template writes it "
+      "differently now; %u of %u tokens are kept",
+      s.idx, 1u + origin - chat::origin_of_message(0), n_common, s.chat.n_ids);
+}
+
+}  // namespace
 
 Result<chat::Rendered> Engine::render_chat(chat::RenderArgs args) {
   args.now = utc_time(clock_->unix_s());
@@ -20,7 +45,7 @@ Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& convers
   const auto n_common =
       static_cast<u32>(std::ranges::mismatch(s.ids.first(s.n_ids), ids).in2 - ids.begin());
   if (n_common < std::min({s.chat.n_ids, s.n_ids, n_ids}))
-    tell_of_change(s, conversation, n_common);
+    tell_of_change(log_, s, conversation, n_common);
   if (n_common < s.n_ids) TARN_CHECK(truncate(idx, n_common));
   TARN_CHECK(cut_approximate(s));
   s.n_parked = 0;  // what is taken of it again counts
@@ -30,27 +55,6 @@ Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& convers
   s.generation.reused.n_from_memory += n_kept;
   s.chat.n_ids = n_ids;
   return {};
-}
-
-// Once a session: a template that rewrites earlier messages does so each time.
-void Engine::tell_of_change(Session& s, const chat::Conversation& conversation, u32 n_common) {
-  if (s.chat.has_told) return;
-  s.chat.has_told = true;
-  // Where the conversation ends too early, its last token says of what.
-  const std::span<const u8> origins = conversation.origins;
-  const u8 origin =
-      origins.empty() ? chat::kFromTemplate : origins[std::min<u64>(n_common, origins.size() - 1)];
-  if (origin < chat::origin_of_message(0)) {
-    log_.info(
-        "session %u: the conversation's tokens changed in front of its messages; %u of %u "
-        "are kept",
-        s.idx, n_common, s.chat.n_ids);
-    return;
-  }
-  log_.info(
-      "session %u: message %u of the conversation changed, or the template writes it "
-      "differently now; %u of %u tokens are kept",
-      s.idx, 1u + origin - chat::origin_of_message(0), n_common, s.chat.n_ids);
 }
 
 }  // namespace tarn::engine

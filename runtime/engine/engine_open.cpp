@@ -5,11 +5,9 @@
 #include "platform/base/assert.h"
 #include "platform/gpu/device.h"
 #include "platform/io/private_folder.h"
-#include "runtime/config/fixed_text.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_memory.h"
 #include "runtime/engine/model_file.h"
-#include "runtime/model/file_hash.h"
 #include "runtime/model/kv_type.h"
 #include "runtime/reuse/selection_key.h"
 
@@ -26,12 +24,12 @@ class Engine::Opening {
  private:
   std::span<std::byte> region(RegionId id) { return e_.arena_.region(static_cast<u32>(id)); }
   std::span<std::byte> region_unless(std::span<std::byte> taken, RegionId id);
-  Result<void> check_file(std::span<std::byte> window);
   Result<void> load_model();
   Result<void> place_executor();
   void place_selector();
   Result<void> place_sessions();
   Result<void> open_tiers();
+  void place_blend();
   Result<void> place_text();
   Result<void> warm_up();
 
@@ -73,6 +71,7 @@ void Engine::close() {
   // device answers here is of no use any more.
   if (device_ != nullptr) (void)device_->bind_thread();
   executor_.close();
+  blend_.close();
   selector_.close();
   model_.embedding.close();
   if (kv_.tiers().store.take_abandoned()) {
@@ -150,6 +149,7 @@ Result<void> Engine::Opening::load() {
   TARN_CHECK(place_executor());
   TARN_CHECK(place_sessions());
   TARN_CHECK(place_text());
+  if (e_.plan_.blends()) place_blend();
   if (runs_on_gpu_) {
     TARN_CHECK(e_.executor_.capture_graphs());
     TARN_CHECK(warm_up());
@@ -169,35 +169,10 @@ Result<void> Engine::Opening::load() {
   return {};
 }
 
-// Compares the whole file with model.sha256, before anything is computed from its weights.
-Result<void> Engine::Opening::check_file(std::span<std::byte> window) {
-  const char* const wanted = args_.config.model_sha256.data();
-  if (wanted[0] == '\0') return {};
-  TARN_TRY(const Sha256::Text found,
-           model::file_sha256({.io = &file_.io(),
-                               .file = file_.file(),
-                               .file_bytes = file_.gguf().file_bytes(),
-                               .window = window,
-                               .on_progress = args_.on_progress,
-                               .progress_context = args_.progress_context}));
-  e_.status_.model_verified = is_same_sha256(wanted, found);
-  if (e_.status_.model_verified) return {};
-  e_.log_.error("the model's file has the SHA-256 %s, but model.sha256 is %s", found.data(),
-                wanted);
-  constexpr u64 kShownDigits = 16;  // an error has no room for all
-  FixedText<sizeof(Detail)> both;
-  both << "file " << std::string_view(found.data(), kShownDigits) << "..., key "
-       << std::string_view(wanted, kShownDigits) << "...";
-  return fail({.status = Status::invalid_model,
-               .hint = "the model's file is another than model.sha256 says, or damaged: get it "
-                       "again, or correct the key (the log has all digits of both)",
-               .detail = Detail(both.view())});
-}
-
 // Tiled as the backend's kernels want them, in the host's region or through the GPU's sink.
 Result<void> Engine::Opening::load_model() {
   const std::span<std::byte> staging = region(RegionId::io_staging);
-  TARN_CHECK(check_file(staging));
+  TARN_TRY(e_.status_.model_verified, file_.check_sha256(args_, staging, e_.log_));
   const u64 start_ns = e_.clock_->now_ns();
   model::LoadArgs load{.io = &file_.io(),
                        .file = file_.file(),
@@ -356,6 +331,19 @@ Result<void> Engine::Opening::place_text() {
   e_.scratch_.piece = memory.piece;
   e_.scratch_.shown = memory.shown;
   return {};
+}
+
+void Engine::Opening::place_blend() {
+  const method::BlendSizes sizes = e_.plan_.blend_sizes(e_.model_.spec);
+  Carver carver(region(RegionId::blend));
+  e_.blend_.init({.sizes = sizes,
+                  .kv = &e_.kv_,
+                  .table = e_.table_,
+                  .workers = &e_.workers_,
+                  .kv_type = e_.kv_type_,
+                  .rope_factors = e_.model_.weights.rope_factors,
+                  .bos = e_.text_.tokenizer().first_token(),
+                  .memory = method::BlendMemory::carve(carver, sizes)});
 }
 
 Result<void> Engine::Opening::open_tiers() {

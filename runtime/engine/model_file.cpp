@@ -7,10 +7,12 @@
 #include "platform/base/checked.h"
 #include "platform/cpu/worker_pool.h"
 #include "platform/io/private_folder.h"
+#include "runtime/config/fixed_text.h"
 #include "runtime/engine/engine_memory.h"
 #include "runtime/exec/built_kernels.h"
 #include "runtime/exec/gpu/support.h"
 #include "runtime/kv/kv_cache.h"
+#include "runtime/model/file_hash.h"
 #include "runtime/text/tokenizer.h"
 
 namespace tarn::engine {
@@ -46,6 +48,29 @@ Result<void> ModelFile::open(const OpenArgs& args) {
   description_.spec.embedding_on_disk =
       args.config.embedding == EmbeddingChoice::disk && !description_.spec.tied_output;
   return {};
+}
+
+Result<bool> ModelFile::check_sha256(const OpenArgs& args, std::span<std::byte> window,
+                                     const Log& log) {
+  const char* const wanted = args.config.model_sha256.data();
+  if (wanted[0] == '\0') return false;
+  TARN_TRY(const Sha256::Text found,
+           model::file_sha256({.io = &io(),
+                               .file = file_,
+                               .file_bytes = gguf_.file_bytes(),
+                               .window = window,
+                               .on_progress = args.on_progress,
+                               .progress_context = args.progress_context}));
+  if (is_same_sha256(wanted, found)) return true;
+  log.error("the model's file has the SHA-256 %s, but model.sha256 is %s", found.data(), wanted);
+  constexpr u64 kShownDigits = 16;  // an error has no room for all
+  FixedText<sizeof(Detail)> both;
+  both << "file " << std::string_view(found.data(), kShownDigits) << "..., key "
+       << std::string_view(wanted, kShownDigits) << "...";
+  return fail({.status = Status::invalid_model,
+               .hint = "the model's file is another than model.sha256 says, or damaged: get it "
+                       "again, or correct the key (the log has all digits of both)",
+               .detail = Detail(both.view())});
 }
 
 Result<store::Cut> ModelFile::store_cut(const OpenArgs& args) {

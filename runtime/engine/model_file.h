@@ -23,6 +23,9 @@ class ModelFile {
   ~ModelFile();
 
   Result<void> open(const OpenArgs& args);
+  // Compares the whole file with model.sha256, before anything is computed from its weights. False:
+  // the key is not set.
+  Result<bool> check_sha256(const OpenArgs& args, std::span<std::byte> window, const Log& log);
   // How the file with kept sessions is cut, if there is one.
   Result<store::Cut> store_cut(const OpenArgs& args);
 

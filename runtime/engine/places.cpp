@@ -40,10 +40,12 @@ u64 Places::state_of_room() const {
   u64 n_holders = 0;
   for (const Session& s : sessions_) n_holders += u64{!s.has_place && s.sequence.n_reserved() > 0};
   const u64 n_places = static_cast<u64>(std::ranges::count_if(sessions_, &Session::has_place));
-  return 1 + kv_.pool().groups_free() + (n_holders << 32) + (n_places << 42) + (n_arrived_ << 52);
+  return 1 + kv_.pool().groups_free() + (u64{blend_.is_free()} << 31) + (n_holders << 32) +
+         (n_places << 42) + (n_arrived_ << 52);
 }
 
 void Places::admit() {
+  check_blend();
   if (blocked_at_ == state_of_room()) return;
   while (Session* const next = next_waiting()) {
     if (start(*next)) {
@@ -83,7 +85,7 @@ Session* Places::next_waiting() {
   n = 0;
   bool is_interactive = false;
   for (Session& s : sessions_) {
-    if (!s.waits()) continue;
+    if (!s.waits() || waits_for_blend(s)) continue;
     if (s.has_begun() && (begun == nullptr || comes_before(s, *begun))) begun = &s;
     is_interactive = is_interactive || s.priority == Priority::interactive;
     waiting_[n++] = {.session = s.idx,
@@ -109,7 +111,8 @@ void Places::note_shared_prefixes(std::span<step::Waiting> waiting) {
   for (step::Waiting& each : waiting) {
     const Session& s = sessions_[each.session];
     const auto ids = s.ids.first(s.n_ids);
-    each.n_cached = std::max(s.sequence.n_slots(), kv_.prefixes().n_cached(s.root, ids));
+    const auto found = ids.first(std::min(s.n_ids, s.chunks.first_token()));
+    each.n_cached = std::max(s.sequence.n_slots(), kv_.prefixes().n_cached(s.root, found));
     each.is_deferred = std::ranges::any_of(sessions_, [&](const Session& other) {
       return other.has_place && other.n_computable() > 0 && other.tenant_idx == s.tenant_idx &&
              step::is_deferred(
@@ -124,6 +127,10 @@ void Places::note_shared_prefixes(std::span<step::Waiting> waiting) {
 bool Places::start(Session& s) {
   if (s.state == SessionState::generating && s.n_pending() == 0) {  // its logits are wanted again
     if (!cut(s, s.n_ids - 1)) return false;
+  }
+  const std::span<const method::Chunk> chunks = s.chunks_ahead();
+  if (!chunks.empty() && s.sequence.n_slots() > chunks.front().begin) {  // of a blend that ended
+    if (!cut(s, chunks.front().begin)) return false;
   }
   const u32 n_slots = s.sequence.n_slots();
   const kv::Reused before = s.generation.reused;

@@ -20,6 +20,7 @@
 
 #include "runtime/engine/generation.h"
 #include "runtime/kv/sequence.h"
+#include "runtime/method/compute/chunks.h"
 #include "runtime/reuse/saved_as.h"
 #include "runtime/step/batch.h"
 
@@ -123,10 +124,12 @@ struct Session {
   u32 n_taken = 0;         // slots up to here hold KV that others have computed, in part at least
   reuse::SavedAs saved{};  // in the store
 
-  // The first slot whose KV a row that selects has computed: from there on it is not what the
-  // tokens say, so its pages have names that nobody else can ask for.
+  // The first slot whose KV was placed, or computed by a row that selects: from there on it is not
+  // what the tokens say, so its pages have names that nobody else can ask for.
   u32 first_approx_slot = kNone;
-  static constexpr u32 kNone = ~0u;
+  u32 blended_end = 0;      // KV of chunks was placed up to here
+  method::Chunks chunks{};  // of its tokens
+  static constexpr u32 kNone = ~u32{0};
 
   struct Chat {
     u32 n_ids = 0;          // of the conversation that was fed last
@@ -146,6 +149,11 @@ struct Session {
   }
   bool has_begun() const { return state == SessionState::generating && generation.n_generated > 0; }
   bool waits() const { return is_busy() && !has_place; }
+  // The chunks whose KV comes next, or after some rows; where every row's logits are wanted, none.
+  std::span<const method::Chunk> chunks_ahead() const {
+    if (on_logits != nullptr) return {};
+    return chunks.behind(sequence.n_slots());
+  }
   // Rows that it could put into a step now.
   u32 n_ready_rows(const GenerationScratch& scratch) const {
     if (!has_place) return 0;
@@ -176,6 +184,13 @@ struct Session {
   void note_cut() {
     if (sequence.n_slots() <= first_approx_slot) first_approx_slot = kNone;
     n_taken = std::min(n_taken, sequence.n_slots());
+    blended_end = std::min(blended_end, sequence.n_slots());
+  }
+  // Tokens beyond the first n are gone.
+  void cut_tokens(u32 n) {
+    turns.truncate(n);
+    chunks.truncate(n);
+    chat.n_ids = std::min(chat.n_ids, n);
   }
 };
 

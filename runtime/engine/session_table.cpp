@@ -48,6 +48,8 @@ void SessionTable::take_prefix(Session& s, u32 n_ids) {
   const u32 n_before = std::max(n_had, s.n_parked);  // its own KV is not reused
   if (s.on_logits != nullptr || s.first_approx_slot != Session::kNone) return;
   if (!select_config_.is_full() && n_had % page_tokens != 0) return;
+  n_ids = std::min(n_ids, s.chunks.first_token());  // where they come from changes no token
+  if (n_ids < n_had) return;
   kv::Reused reused = kv_.prefixes().take(s.sequence, s.root, s.ids.first(n_ids));
   if (reused.n_tokens() == 0) return;
   if (s.sequence.n_slots() == n_ids) {
@@ -85,6 +87,7 @@ void SessionTable::give_up(Session& s, const Error& error) {
 // exact KV alone. It keeps its place while there is room for its tokens: others may hold the groups
 // that it shared with them.
 void SessionTable::lose_kv(Session& s) {
+  blend_.forget(s.idx);
   const u32 n_slots = s.sequence.n_slots();
   s.sequence.abandon();
   archive_.drop(s.saved);
@@ -100,6 +103,7 @@ void SessionTable::lose_kv(Session& s) {
 // What is lost meanwhile is computed anew. A cut within a shared group takes one more.
 Result<void> SessionTable::cut(Session& s, u32 n_slots) {
   archive_.drop(s.saved);  // its pages are about to be others
+  blend_.forget(s.idx);
   const Result<void> is_cut = with_room(s, [&] { return kv_.truncate(s.sequence, n_slots); });
   if (!is_cut && is_cut.error().status == Status::io_failed) {
     lose_kv(s);
@@ -128,6 +132,7 @@ bool SessionTable::can_park(const Session& s) const {
 }
 
 void SessionTable::park(Session& s) {
+  blend_.forget(s.idx);
   s.n_parked = s.sequence.n_slots();
   archive_.drop(s.saved);
   kv_.prefixes().park(s.sequence);
@@ -136,8 +141,45 @@ void SessionTable::park(Session& s) {
   selector_.forget(s.idx);
 }
 
+void SessionTable::check_blend() {
+  for (const Session& s : sessions_) {
+    if (blend_.is_of(s.idx) && (!s.is_busy() || !s.has_place || s.chunks_ahead().empty()))
+      blend_.end();
+  }
+}
+
+bool SessionTable::blends(const Session& s) const {
+  if (!blend_.is_of(s.idx) || s.chunks_ahead().empty()) return false;
+  return s.sequence.n_slots() >= s.chunks_ahead().front().begin;
+}
+
+bool SessionTable::waits_for_blend(const Session& s) const {
+  return !blend_.is_free() && !blend_.is_of(s.idx) && !s.chunks_ahead().empty();
+}
+
+bool SessionTable::reserve(Session& s) {
+  if (!kv::KvCache::reserve_slots(s.sequence, s.n_ids)) return false;
+  return s.chunks_ahead().empty() || blend_.is_of(s.idx) || blend_.begin(s.idx, s.chunks_ahead());
+}
+
+// Of a chunk that is blended into this session's prompt.
+void SessionTable::lose_chunk(Session& s, const Error& error) {
+  if (blend_.is_of(s.idx) && blend_.lose_chunk()) return;
+  blend_.forget(s.idx);
+  give_up(s, error);
+}
+
+void SessionTable::commit_blended(Session& s, u32 n_slots) {
+  s.first_approx_slot = std::min(s.first_approx_slot, s.sequence.n_slots());
+  commit(s, n_slots);
+  s.blended_end = s.sequence.n_slots();
+  const std::span<const method::Chunk> ahead = s.chunks_ahead();
+  const bool has_more = !ahead.empty() && ahead.front().begin < s.blended_end;
+  if (!has_more) s.generation.reused.add_blended(blend_.n_placed(), blend_.n_recomputed());
+}
+
 bool SessionTable::make_room(Session& s) {
-  while (!kv::KvCache::reserve_slots(s.sequence, s.n_ids)) {
+  while (!reserve(s)) {
     if (!take_room(s)) return false;
   }
   return true;

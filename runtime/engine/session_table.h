@@ -16,6 +16,7 @@
 #include "platform/clock/clock.h"
 #include "platform/log/log.h"
 #include "runtime/engine/session.h"
+#include "runtime/method/compute/blend.h"
 #include "runtime/method/selector.h"
 #include "runtime/model/embedding_file.h"
 #include "runtime/plan/plan.h"
@@ -42,7 +43,17 @@ class SessionTable {
   Result<void> cut(Session& session, u32 n_slots);
   // Idle sessions release slots that they reserved for tokens which a cancel took back.
   void release_slots();
-  // Slots for all of its tokens. False: what holds the room stays.
+  // The blend is nobody's any more whose session does not go on with it.
+  void check_blend();
+  // Whether its next rows are of the blend.
+  bool blends(const Session& session) const;
+  // Of a chunk that is blended into its prompt KV could not be read.
+  void lose_chunk(Session& session, const Error& error);
+  // The next slots of its blend are in the KV.
+  void commit_blended(Session& session, u32 n_slots);
+  // Whether it has to have the blend, and somebody else has it.
+  bool waits_for_blend(const Session& session) const;
+  // Slots for all of its tokens, and the blend of its chunks. False: what holds the room stays.
   bool make_room(Session& session);
   // Somebody gives KV up for this session. False: what holds the room stays.
   bool take_room(const Session& needs);
@@ -55,6 +66,7 @@ class SessionTable {
       if (!is_full || !take_room(needs)) return done;
     }
   }
+  bool reserve(Session& session);
   Session* room_holder(const Session& needs);
   bool can_park(const Session& session) const;
   void park(Session& session);
@@ -70,6 +82,7 @@ class SessionTable {
   kv::KvCache kv_{};
   reuse::Archive archive_{};  // off where the plan keeps no sessions
   method::Selector selector_{&kv_};
+  method::Blend blend_{};
   std::span<Session> sessions_{};
   GenerationScratch scratch_{};
 };

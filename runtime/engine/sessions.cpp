@@ -27,8 +27,7 @@ u32 n_rows_at_once(const Session& s) {
 void Session::end_cancelled(Finish reason, const GenerationScratch& scratch) {
   if (generation.n_generated == 0 || state == SessionState::computing) {
     n_ids = std::max(sequence.n_slots(), n_settled);
-    turns.truncate(n_ids);
-    chat.n_ids = std::min(chat.n_ids, n_ids);
+    cut_tokens(n_ids);
   }
   if (state == SessionState::generating) finish(reason, Status::ok, scratch);
   rest();
@@ -72,6 +71,8 @@ Result<SessionIdx> Sessions::create_session(const SessionArgs& args) {
     s.root = reuse::identity_key(kv_.prefixes().index().secret(),
                                  reuse::of_tenant(identity_, s.saved.tenant));
     s.first_approx_slot = Session::kNone;
+    s.blended_end = 0;
+    s.chunks.clear();
     s.tenant_idx = tenant_idx_of(s);
     s.n_parked = 0;
     s.used_at = n_given_;
@@ -88,6 +89,7 @@ void Sessions::destroy_session(SessionIdx idx) {
   TARN_ASSERT(s.state != SessionState::free);
   if (s.saved.name_bytes > 0) archive_.checkpoint_last(view_of(s));
   archive_.forget(s.saved);
+  blend_.forget(idx);
   s.sequence.clear();
   selector_.forget(idx);
   s.n_ids = 0;
@@ -119,11 +121,12 @@ Result<void> Sessions::begin_feed(SessionIdx idx, std::span<const u32> ids, u32 
 // With exact answers. Its tokens become part of the input that comes, as if the session had been
 // cut there and they were fed.
 Result<void> Sessions::cut_approximate(Session& s) {
+  if (s.first_approx_slot == Session::kNone) return {};
+  const u32 begin = std::max(s.first_approx_slot, s.blended_end);  // what was blended stays
   if (s.state != SessionState::idle || !select_config_.exact_answers ||
-      s.sequence.n_slots() <= s.first_approx_slot) {
+      s.sequence.n_slots() <= begin) {
     return {};
   }
-  const u32 begin = s.first_approx_slot;
   s.sequence.abandon();
   archive_.drop(s.saved);
   TARN_CHECK(cut(s, begin));
@@ -137,6 +140,35 @@ Result<void> Sessions::cut_approximate(Session& s) {
 Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids) {
   TARN_CHECK(begin_feed(idx, ids, /*n_kept_max=*/plan_.context_tokens));
   append(sessions_[idx], ids);
+  return {};
+}
+
+Result<void> Sessions::feed_parts(SessionIdx idx, std::span<const u32> ids,
+                                  std::span<const method::ChunkSpan> chunks, f32 recompute) {
+  if (!(recompute >= 0 && recompute <= 1))
+    return refused("the share of chunks to recompute is a number from 0 to 1");
+  if (!plan_.blends()) {
+    return fail({.status = Status::unsupported,
+                 .hint = "chunks are blended on a CPU, with reuse.prefix = true: set it, or feed "
+                         "the parts without a share to recompute"});
+  }
+  Session& s = sessions_[idx];
+  TARN_CHECK(begin_feed(idx, ids, /*n_kept_max=*/plan_.context_tokens));
+  if (chunks.size() > s.chunks.n_left()) {
+    return refused("too many chunks for one session: join some of them, or begin another session",
+                   {"chunks", chunks.size()}, {"room", s.chunks.n_left()});
+  }
+  const u32 begin = s.n_ids, n_ids = begin + static_cast<u32>(ids.size());
+  s.chunks.begin_feed();
+  for (const method::ChunkSpan& part : chunks) {
+    if (part.begin >= part.end) continue;
+    const u32 first_id = begin > 0 ? s.ids[0] : ids[0];
+    auto chunk = blend_.chunk_of({begin + part.begin, begin + part.end}, first_id, n_ids);
+    if (!chunk) continue;
+    chunk->recompute = recompute;
+    s.chunks.add(*chunk);
+  }
+  append(s, ids);
   return {};
 }
 
@@ -199,9 +231,8 @@ Result<void> Sessions::truncate(SessionIdx idx, u32 n_tokens) {
   }
   selector_.truncate(idx, n_tokens);
   s.n_ids = s.n_settled = n_tokens;
-  s.chat.n_ids = std::min(s.chat.n_ids, n_tokens);
+  s.cut_tokens(n_tokens);
   s.generation.reused.bound(n_tokens);
-  s.turns.truncate(n_tokens);
   s.turn_begin = std::min(s.turn_begin, n_tokens);
   s.saved.n_slots = std::min(s.saved.n_slots, n_tokens);
   s.saved.ask_more();
@@ -234,6 +265,8 @@ Result<SessionIdx> Sessions::fork(SessionIdx idx) {
   copy.turns = source.turns;
   copy.turn_begin = source.turn_begin;
   copy.first_approx_slot = source.first_approx_slot;
+  copy.blended_end = source.blended_end;
+  copy.chunks = source.chunks;
   copy.last_error = source.last_error;
   copy.chat = source.chat;
   selector_.copy(idx, copy_idx, copy.sequence);
@@ -241,6 +274,24 @@ Result<SessionIdx> Sessions::fork(SessionIdx idx) {
 }
 
 // ---- What a step does -----------------------------------------------------------------------
+
+method::BlendTarget Sessions::blend_target(Session& s) {
+  return {.session = s.idx, .sequence = &s.sequence, .root = s.root, .ids = s.ids.first(s.n_ids)};
+}
+
+// Rows up to its next chunks, or of their blend. Who has come to chunks that were fed since it got
+// its place waits for another.
+u32 Sessions::n_rows_of(Session& s) {
+  const u32 n_rows = s.n_ready_rows(scratch_), n_slots = s.sequence.n_slots();
+  if (n_rows == 0 || s.chunks_ahead().empty()) return n_rows;
+  const u32 begin = s.chunks_ahead().front().begin;
+  if (n_slots < begin) return std::min(n_rows, begin - n_slots);
+  if (blends(s) && blend_.prepare(blend_target(s)))
+    return std::min(n_rows, blend_.n_ready(blend_target(s)));
+  s.has_place = false;
+  wait_for_place(s);
+  return 0;
+}
 
 std::span<Ready> Sessions::ready_sessions() {
   u32 n = 0;
@@ -250,12 +301,12 @@ std::span<Ready> Sessions::ready_sessions() {
       const bool reserved = kv::KvCache::reserve_slots(s.sequence, s.n_ids);
       TARN_ASSERT(reserved);  // what the pages took the place of
     }
-    const u32 n_rows = s.n_ready_rows(scratch_);
+    const u32 n_rows = n_rows_of(s);
     if (n_rows == 0) continue;
     Ready& ready = ready_[n++];
     ready = {.session = s.idx, .n_rows = n_rows, .tenant = s.tenant_idx, .priority = s.priority};
     if (!select_config_.is_full()) ready.n_rows = std::min(n_rows, n_rows_at_once(s));
-    if (s.state != SessionState::generating || n_rows > 1) continue;
+    if (s.state != SessionState::generating || s.n_pending() > 1) continue;
     ready.kind = s.generation.n_generated > 0 ? RunKind::decode : RunKind::first;
     ready.is_generated = s.sequence.n_slots() >= s.turns.n_fed();
   }

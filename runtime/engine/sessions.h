@@ -38,6 +38,10 @@ class Sessions : public Places {
   Result<SessionIdx> create_session(const SessionArgs& args = {});
   void destroy_session(SessionIdx idx);
   Result<void> feed(SessionIdx idx, std::span<const u32> ids);
+  // The same, with parts of the ids that are chunks, in order: their KV is placed from where they
+  // were computed alone, and this share of their tokens is computed anew (method/compute/blend.h).
+  Result<void> feed_parts(SessionIdx idx, std::span<const u32> ids,
+                          std::span<const method::ChunkSpan> chunks, f32 recompute);
   Result<void> generate(SessionIdx idx, const GenerateParams& params);
   Result<void> truncate(SessionIdx idx, u32 n_tokens);
   Result<SessionIdx> fork(SessionIdx idx);
@@ -98,7 +102,10 @@ class Sessions : public Places {
 
   std::span<Ready> ready_{};  // [sessions_max]
 
+  method::BlendTarget blend_target(Session& session);
+
  private:
+  u32 n_rows_of(Session& session);
   reuse::SessionView view_of(Session& session) const;
   Result<void> restore_from(Session& session, const reuse::Archive::Found& found);
   bool restore_index(Session& session, const reuse::Manifest& manifest);

@@ -69,24 +69,41 @@ void Executor::clear() {
   batch_.n_rows = 0;
   batch_.runs = {};
   batch_.logit_rows = {};
+  batch_.check = {};
 }
 
 void Executor::add(step::Run run, std::span<const u32> tokens, u32 n_logit_rows) {
-  run.row_begin = batch_.n_rows;
-  run.n_rows = static_cast<u32>(tokens.size());
-  const u32 first_slot = run.sequence->n_slots();
+  const u32 n = static_cast<u32>(tokens.size()), first_slot = run.sequence->n_slots();
+  run.n_slots = n;
+  begin_run(run, n);
   u64 n_logits = batch_.logit_rows.size();
-  for (u32 i = 0; i < run.n_rows; ++i) {
-    const u32 row = batch_.n_rows++;
-    batch_.tokens[row] = tokens[i];
-    batch_.positions[row] = first_slot + i;
-    batch_.visible[row] = first_slot + i + 1;
-    if (i + n_logit_rows >= run.n_rows) logit_rows_[n_logits++] = row;
+  for (u32 i = 0; i < n; ++i) {
+    if (i + n_logit_rows >= n) logit_rows_[n_logits++] = batch_.n_rows;
+    add_row(tokens[i], first_slot + i);
   }
+  batch_.logit_rows = logit_rows_.first(n_logits);
+}
+
+void Executor::add_at(step::Run run, std::span<const u32> ids, std::span<const u32> slots) {
+  const u32 first_slot = run.sequence->n_slots();
+  run.n_slots = static_cast<u32>(ids.size());
+  begin_run(run, static_cast<u32>(slots.size()));
+  for (const u32 slot : slots) add_row(ids[slot - first_slot], slot);
+}
+
+void Executor::begin_run(step::Run run, u32 n_rows) {
+  run.row_begin = batch_.n_rows;
+  run.n_rows = n_rows;
   const u64 n_runs = batch_.runs.size();
   runs_[n_runs] = run;
   batch_.runs = runs_.first(n_runs + 1);
-  batch_.logit_rows = logit_rows_.first(n_logits);
+}
+
+void Executor::add_row(u32 token, u32 slot) {
+  const u32 row = batch_.n_rows++;
+  batch_.tokens[row] = token;
+  batch_.positions[row] = slot;
+  batch_.visible[row] = slot + 1;
 }
 
 Result<void> Executor::read_embeddings() {

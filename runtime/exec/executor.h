@@ -46,6 +46,9 @@ class Executor {
   // Adds the next rows of a run's sequence; row_begin and n_rows are made here. The last
   // n_logit_rows of them want logits.
   void add(step::Run run, std::span<const u32> tokens, u32 n_logit_rows);
+  // Adds rows at these slots of those of the sequence that come next, whose ids are `ids`. The run
+  // completes all of them. Without logits.
+  void add_at(step::Run run, std::span<const u32> ids, std::span<const u32> slots);
   // The rows' embeddings, where they are in the file.
   Result<void> read_embeddings();
   // Runs that have chunks of their KV on the device need no frames for them.
@@ -71,6 +74,8 @@ class Executor {
   Result<void> open_gpu();
   void place_buffers(const StepMemory& memory);
   void place_rows(const StepRows& rows);
+  void begin_run(step::Run run, u32 n_rows);
+  void add_row(u32 token, u32 slot);
   ExecutorArgs args_{};
   CpuBackend cpu_{};
   GpuPlacement gpu_{};

@@ -51,6 +51,30 @@ void attention(const ForwardArgs& args, u32 layer_idx) {
   backend.attend(batch, cache_layer, q, b.attn_out);
 }
 
+// norm -> v for the runs that end at the check layer. From here on the batch has the others alone.
+void end_check_runs(const ForwardArgs& args, u32 layer_idx, step::Batch& batch) {
+  u64 n_kept = batch.runs.size();
+  while (n_kept > 0 && batch.runs[n_kept - 1].part == step::RunPart::check) --n_kept;
+  if (n_kept == batch.runs.size()) return;
+  Backend& backend = *args.backend;
+  const model::ModelSpec& spec = *args.spec;
+  const model::LayerWeights& layer = args.weights->layers[layer_idx];
+  const StepBuffers& b = args.buffers;
+  const u32 begin = batch.runs[n_kept].row_begin, n = batch.n_rows - begin;
+  const Rows normed = from_row(b.normed, begin);
+  const Rows v =
+      from_row(from_column(b.qkv, (u64{spec.n_heads} + spec.n_kv_heads) * spec.head_dim), begin);
+  backend.rms_norm(from_row(b.x, begin), layer.attn_norm, spec.rms_eps, spec.d_model, n, normed);
+  const Projection values[] = {{&layer.attn_v, layer.attn_v_bias, v}};
+  backend.project(normed, n, values);
+  for (step::Run& run : batch.runs.subspan(n_kept)) {
+    if (backend.is_abandoned()) break;
+    batch.check.on_values(batch.check.context, run, from_row(v, run.row_begin - begin));
+  }
+  batch.runs = batch.runs.first(n_kept);
+  batch.n_rows = begin;
+}
+
 // output -> add -> norm -> gate,up -> swiglu -> down -> add, for the first n rows.
 void output_and_ffn(const ForwardArgs& args, const StepBuffers& b, u32 layer_idx, u32 n) {
   Backend& backend = *args.backend;
@@ -82,11 +106,13 @@ StepBuffers keep_logit_rows(const ForwardArgs& args) {
 
 }  // namespace
 
-void forward_layers(const ForwardArgs& args) {
+void forward_layers(const ForwardArgs& step) {
+  step::Batch batch = *step.batch;
+  ForwardArgs args = step;
+  args.batch = &batch;
   Backend& backend = *args.backend;
   const model::ModelSpec& spec = *args.spec;
   StepBuffers b = args.buffers;
-  const step::Batch& batch = *args.batch;
   const u32 n_logit_rows = static_cast<u32>(batch.logit_rows.size());
   TARN_ASSERT(batch.n_rows > 0);
 
@@ -94,7 +120,9 @@ void forward_layers(const ForwardArgs& args) {
   // Rows of a table on disk were read before the step.
   if (!args.weights->embedding_on_disk()) backend.embed(args.weights->token_embd, batch, b.x);
   for (u32 layer_idx = 0; layer_idx < spec.n_layers; ++layer_idx) {
-    if (backend.is_abandoned()) return;
+    if (batch.check.on_values != nullptr && layer_idx == batch.check.layer)
+      end_check_runs(args, layer_idx, batch);
+    if (backend.is_abandoned() || batch.n_rows == 0) return;
     attention(args, layer_idx);
     const bool is_last = layer_idx + 1 == spec.n_layers;
     if (is_last && n_logit_rows == 0) return;

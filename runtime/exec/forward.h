@@ -4,7 +4,8 @@
 //              norm -> gate,up -> swiglu -> down -> add } x layers -> norm -> logits
 //
 // In the last layer only logit rows go on after the attention; K and V of all rows are in place by
-// then. A prefill slice pays for one row from there on.
+// then. A prefill slice pays for one row from there on. Check runs end in front of their layer's
+// attention: their V is shown.
 //
 // Source  Touvron et al. 2023 (arXiv:2302.13971), section 2.2; QK norm as in Qwen3; QKV bias as in
 //         Qwen2.
@@ -37,7 +38,7 @@ struct ForwardArgs {
 // Runs all layers, then gathers and normalises the logit rows. On return row i of buffers.normed is
 // the normed hidden state of row batch.logit_rows[i], and K and V of all rows are in their slots.
 // Returns early, with neither, where the backend has abandoned the step.
-void forward_layers(const ForwardArgs& args);
+void forward_layers(const ForwardArgs& step);
 
 // Logits of rows [begin, begin + n) of what forward_layers left: out [n, n_vocab].
 void forward_logits(const ForwardArgs& args, u32 begin, u32 n, Rows out);

@@ -169,6 +169,7 @@ void KvCache::plan_step(const step::Batch& batch) {
   UsePlan& uses = tiers_.mover.uses();
   uses.begin();
   for (const step::Run& run : batch.runs) {
+    if (run.part == step::RunPart::check) continue;  // of other layers than the others
     const u32 n_slots = batch.visible[run.row_begin + run.n_rows - 1];
     const u32 n_groups = static_cast<u32>(ceil_div(n_slots, pool_.shape().page_tokens));
     uses.add({run.sequence, n_groups, run.offloaded_begin, run.offloaded_end});
@@ -176,10 +177,12 @@ void KvCache::plan_step(const step::Batch& batch) {
   uses.end();
 }
 
-void KvCache::drop_plan() {
+void KvCache::plan_reading(const Sequence* sequence) {
   if (!has_tiers_) return;
-  tiers_.mover.uses().begin();
-  tiers_.mover.uses().end();
+  UsePlan& uses = tiers_.mover.uses();
+  uses.begin();
+  if (sequence != nullptr) uses.add({sequence, sequence->n_groups()});
+  uses.end();
 }
 
 Result<u32> KvCache::pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {

@@ -122,7 +122,9 @@ class KvCache {
   Result<void> reserve_frames(const Sequence& sequence, u32 n);
   // What attention is going to read: reads work ahead along it.
   void plan_step(const step::Batch& batch);
-  void drop_plan();  // nothing is read: no part of the KV is wanted back
+  // All of this sequence is going to be read, layer by layer, and nothing else. nullptr: nothing,
+  // so no part of the KV is wanted back.
+  void plan_reading(const Sequence* sequence);
   // Groups [begin, end) of a layer, or fewer; returns how many.
   Result<u32> pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);
   void unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);

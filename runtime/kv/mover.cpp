@@ -190,7 +190,7 @@ Result<void> Mover::make_writable(const Sequence& sequence, u32 n) {
   const u32 end = static_cast<u32>(ceil_div(u64{sequence.n_slots()} + n, page_tokens));
   u32 n_frames = 0;
   const auto each_reserved = [&](auto&& on_group) {
-    for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
+    for (u32 layer = 0; layer < sequence.n_cache_layers(); ++layer) {
       for (u32 group = begin; group < end; ++group) {
         const u32 group_idx = sequence.group(layer, group).idx;
         if (residency_->where(group_idx) == Where::reserved) on_group(group_idx);

@@ -10,6 +10,13 @@ namespace tarn::kv {
 // Tokens of a prefix whose KV was there.
 struct Reused {
   u32 n_from_memory = 0, n_from_disk = 0;
+  // Of chunks: tokens whose KV was placed, and those that were computed anew. With any of the
+  // former what follows is approximate.
+  u32 n_placed = 0, n_recomputed = 0;
+  void add_blended(u32 n_placed_more, u32 n_recomputed_more) {
+    n_placed += n_placed_more;
+    n_recomputed += n_recomputed_more;
+  }
   u32 n_tokens() const { return n_from_memory + n_from_disk; }
   void bound(u32 n) {
     if (n_tokens() > n) forget(n_tokens() - n);
@@ -23,6 +30,7 @@ struct Reused {
   Reused& operator+=(const Reused& more) {
     n_from_memory += more.n_from_memory;
     n_from_disk += more.n_from_disk;
+    add_blended(more.n_placed, more.n_recomputed);
     return *this;
   }
 };

@@ -50,6 +50,7 @@ class Sequence {
   bool fork_from(const Sequence& source);
   void clear();
 
+  u32 n_cache_layers() const { return n_cache_layers_; }
   u32 n_slots() const { return n_slots_; }
   u32 n_reserved() const { return n_reserved_; }
   // Pages of one KV head of one layer, of groups [begin, end), in slot order. Groups that may be on

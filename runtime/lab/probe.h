@@ -35,6 +35,7 @@ class Probe {
   static const kv::KvCache& kv(const engine::Engine& engine) { return engine.kv_; }
   static const kv::Tiers& tiers(const engine::Engine& engine) { return engine.kv_.tiers(); }
   static const reuse::Archive& archive(const engine::Engine& engine) { return engine.archive_; }
+  static const method::Blend& blend(const engine::Engine& engine) { return engine.blend_; }
   static const method::Selector& selector(const engine::Engine& engine) { return engine.selector_; }
 
   // Calls `on_logits` with the logits of every row that the session computes from now on; nullptr

@@ -23,6 +23,7 @@
 #include "runtime/exec/gpu/regions.h"
 #include "runtime/kv/kv_cache.h"
 #include "runtime/kv/tier_store.h"
+#include "runtime/method/compute/blend.h"
 #include "runtime/method/index_memory.h"
 #include "runtime/method/select_layout.h"
 #include "runtime/model/embedding_file.h"
@@ -46,6 +47,7 @@ enum class RegionId : u8 {
   io_staging,
   text,
   chat,
+  blend,
   select_index,
   select_scratch,
   select_device,
@@ -78,7 +80,7 @@ struct Plan {
   u32 sessions_max = 0;
   u32 running_max = 0, waiting_max = 0;  // sessions
   u64 token_gap_ns = 0;                  // 0: no bound
-  u32 rows_max = 0;  // batch_rows_max, but no more than there are slots
+  u32 rows_max = 0;                      // batch_rows_max, but no more than there are slots
   u32 n_workers = 0;
   u32 logit_rows_max = 0;
   u64 text_scratch_bytes = 0;  // of the tokenizer at most; 0: no text is tokenized
@@ -89,6 +91,14 @@ struct Plan {
   exec::AttentionSizes attention{};  // of a CPU's
   exec::GpuSizes gpu{};
   bool has_gpu() const { return gpu.rows_max > 0; }
+  bool blends() const { return kv.reuses && !has_gpu(); }
+  method::BlendSizes blend_sizes(const model::ModelSpec& spec) const {
+    return {.spec = &spec,
+            .context_tokens = context_tokens,
+            .page_tokens = group_shape.page_tokens,
+            .rows_max = rows_max,
+            .n_workers = n_workers};
+  }
   const Region& of(RegionId id) const { return regions[static_cast<u64>(id)]; }
 };
 
@@ -213,6 +223,11 @@ inline constexpr RegionRow kRegions[] = {
     {RegionId::chat, "chat", RegionKind::other, Place::host, "the model has no chat template",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        chat::ChatMemory::carve(carver, in.templates_bytes, plan.render_bytes);
+     }},
+    {RegionId::blend, "blend", RegionKind::scratch, Place::host,
+     "chunks want reuse.prefix and KV of the host",
+     [](Carver& carver, const Inputs& in, const Plan& plan) {
+       if (plan.blends()) method::BlendMemory::carve(carver, plan.blend_sizes(in.model->spec));
      }},
     {RegionId::select_index, "select_index", RegionKind::codes, Place::host, "every token is read",
      [](Carver& carver, const Inputs&, const Plan& plan) {

@@ -1,5 +1,7 @@
 #include "runtime/service/text_desk.h"
 
+#include <algorithm>
+
 #include "runtime/chat/conversation.h"
 #include "runtime/plan/plan.h"
 
@@ -31,6 +33,46 @@ Result<void> TextDesk::encode(std::string_view text, const text::EncodeOptions& 
   keep(n_ids ? *n_ids : 0);
   TARN_CHECK(n_ids);
   return {};
+}
+
+// A part has an id more than its text at most has alone: BOS; n_units() has room for these.
+Result<void> TextDesk::begin_parts(u64 n_units) {
+  TARN_CHECK(take_room(n_units));
+  n_part_ids_ = 0;
+  return {};
+}
+
+Result<void> TextDesk::add_part(std::string_view text, const text::EncodeOptions& options,
+                                bool is_chunk) {
+  const Result<u64> n_ids =
+      common_.engine->text().encode_whole(text, options, ids().ids.subspan(n_part_ids_));
+  if (!n_ids) {
+    keep(0);
+    return fail(n_ids.error());
+  }
+  mark_part(*n_ids, is_chunk);
+  return {};
+}
+
+Result<void> TextDesk::add_part(std::span<const u32> part_ids, bool is_chunk) {
+  const std::span<u32> room = ids().ids.subspan(n_part_ids_);
+  if (part_ids.size() > room.size()) {
+    keep(0);
+    return fail({.status = Status::invalid_request,
+                 .hint = "the parts are longer than the context: leave some out, or raise -c "
+                         "(kv.context_tokens)",
+                 .figures = {{{"tokens", n_part_ids_ + part_ids.size()}}}});
+  }
+  std::copy(part_ids.begin(), part_ids.end(), room.begin());
+  mark_part(part_ids.size(), is_chunk);
+  return {};
+}
+
+void TextDesk::mark_part(u64 n_ids, bool is_chunk) {
+  const std::span<u8> marks = ids().origins.subspan(n_part_ids_, n_ids);
+  std::ranges::fill(marks, static_cast<u8>(is_chunk ? ChunkMark::rest : ChunkMark::none));
+  if (is_chunk && n_ids > 0) marks[0] = static_cast<u8>(ChunkMark::first);
+  n_part_ids_ += n_ids;
 }
 
 Result<chat::Rendered> TextDesk::render(const chat::RenderArgs& args) {

@@ -10,6 +10,9 @@
 
 namespace tarn::service {
 
+// What an id of parts is (Ids::origins).
+enum class ChunkMark : u8 { none, first, rest };
+
 class TextDesk {
  public:
   TextDesk(Common& common, Request& request) : common_(common), request_(request) {}
@@ -23,14 +26,23 @@ class TextDesk {
   Result<void> encode(std::string_view text, const text::EncodeOptions& options);
   // A conversation's ids, and where each comes from, stay. Its text is there until the next one.
   Result<chat::Rendered> render(const chat::RenderArgs& args);
+  // Parts behind each other, with marks: room for n_units of all of them, then each, then the end.
+  // A part that was refused ends the call.
+  static u64 n_units(u64 bytes_or_ids) { return bytes_or_ids + 2; }
+  Result<void> begin_parts(u64 n_units);
+  Result<void> add_part(std::string_view text, const text::EncodeOptions& options, bool is_chunk);
+  Result<void> add_part(std::span<const u32> ids, bool is_chunk);
+  void end_parts() { keep(n_part_ids_); }
   Ids ids() const { return common_.ids.of(request_.block); }
 
  private:
   Result<Ids> take_room(u64 text_bytes);
   void keep(u64 n_ids);
+  void mark_part(u64 n_ids, bool is_chunk);
 
   Common& common_;
   Request& request_;
+  u64 n_part_ids_ = 0;
 };
 
 }  // namespace tarn::service

@@ -25,6 +25,10 @@ enum class RunKind : u8 {
   first,    // the row whose logits begin an answer, alone
   decode,   // the row of the token that was sampled last, alone
 };
+// Where a run's rows go. A session's own KV; a chunk's, which is computed alone (chunk_blend.h); or
+// through the first layers alone, to the check layer, in a sequence of these layers: such runs
+// stand last in their batch.
+enum class RunPart : u8 { own, chunk, check };
 // dropped: the session was cancelled, the rows are computed and not committed. failed: the KV of
 // the run is not whole, and nothing that the step computes of it is used.
 enum class RunState : u8 { runs, dropped, failed };
@@ -48,9 +52,11 @@ struct Ready {
 struct Run {
   u32 row_begin = 0;
   u32 n_rows = 0;
+  u32 n_slots = 0;  // of the sequence that the run completes: more than rows where KV was placed
   kv::Sequence* sequence = nullptr;
   u32 session = 0;
   RunKind kind = RunKind::prefill;
+  RunPart part = RunPart::own;
   RunState state = RunState::runs;
   bool is_generated = false;  // its one row is that of a generated token
   bool selects = false;       // and reads chosen slots only
@@ -74,6 +80,13 @@ class StepHost {
   ~StepHost() = default;
 };
 
+// V of a check run's rows at the check layer, [n_rows, n_kv_heads * head_dim].
+struct Check {
+  u32 layer = 0;  // of the model
+  void (*on_values)(void* context, Run& run, Rows v) = nullptr;
+  void* context = nullptr;
+};
+
 struct Batch {
   u32 n_rows = 0;
   u32* tokens = nullptr;       // [rows_max]
@@ -85,6 +98,7 @@ struct Batch {
   bool takes_best = false;   // of each of them its best token alone: summarize(), no fetch()
   StepHost* host = nullptr;  // nullptr: wanted to the end
   KvWatch kv_watch{};        // between the ops, run by run; rows in the backend's space
+  Check check{};             // of runs that end there
 };
 
 }  // namespace tarn::step

@@ -63,6 +63,10 @@ bool Tokenizer::is_end(TokenId id) const {
   return id < tables_->n_vocab && (tables_->attributes[id] & Attribute::kEnd) != 0;
 }
 
+std::optional<TokenId> Tokenizer::first_token() const {
+  return tables_->adds_bos ? std::optional(tables_->bos) : std::nullopt;
+}
+
 u64 Tokenizer::encode_scratch_bytes(u64 text_bytes) {
   const u64 n = text_bytes < VocabLimits::kTextBytesMax ? text_bytes : VocabLimits::kTextBytesMax;
   const u64 plain = plain_bytes(kPreparedBytesMax * n + kSpacePrefixBytes);

@@ -151,42 +151,61 @@ std::vector<f64> ReferenceModel::attend(const std::vector<f64>& q, const Rows& k
   return out;
 }
 
-void ReferenceModel::attention_block(u32 layer_idx, Rows& stream, const Reads& reads) const {
+void ReferenceModel::attention_block(u32 layer_idx, Rows& stream, const Pass& pass) const {
   const Layer& layer = layers_[layer_idx];
   Rows keys, values;
   for (u64 t = 0; t < stream.size(); ++t) {
+    if (!pass.computes(t)) {
+      keys.push_back(pass.placed->keys[layer_idx][t]);
+      values.push_back(pass.placed->values[layer_idx][t]);
+      continue;
+    }
+    const u64 position = pass.first_position + t;
     const auto x = rms_norm(stream[t], layer.attn_norm);
     auto q = layer.q.times(x);
     keys.push_back(layer.k.times(x));
     values.push_back(layer.v.times(x));
-    finish_heads(q, n_heads_, layer.q_bias, layer.q_norm, t);
-    finish_heads(keys.back(), n_kv_heads_, layer.k_bias, layer.k_norm, t);
+    finish_heads(q, n_heads_, layer.q_bias, layer.q_norm, position);
+    finish_heads(keys.back(), n_kv_heads_, layer.k_bias, layer.k_norm, position);
     for (u64 i = 0; i < layer.v_bias.size(); ++i) values.back()[i] += f64{layer.v_bias[i]};
-    add(stream[t], layer.output.times(attend(q, keys, values, layer_idx, reads)));
+    add(stream[t], layer.output.times(attend(q, keys, values, layer_idx, pass.reads)));
   }
+  if (pass.kept == nullptr) return;
+  pass.kept->keys.push_back(std::move(keys));
+  pass.kept->values.push_back(std::move(values));
 }
 
-void ReferenceModel::ffn_block(const Layer& layer, Rows& stream) const {
-  for (auto& row : stream) {
-    const auto x = rms_norm(row, layer.ffn_norm);
+void ReferenceModel::ffn_block(const Layer& layer, Rows& stream, const Pass& pass) const {
+  for (u64 t = 0; t < stream.size(); ++t) {
+    if (!pass.computes(t)) continue;
+    const auto x = rms_norm(stream[t], layer.ffn_norm);
     auto hidden = layer.gate.times(x);
     const auto up = layer.up.times(x);
     for (u64 i = 0; i < hidden.size(); ++i) hidden[i] *= up[i] / (1 + std::exp(-hidden[i]));
-    add(row, layer.down.times(hidden));
+    add(stream[t], layer.down.times(hidden));
   }
 }
 
-std::vector<f64> ReferenceModel::logits(std::span<const u32> ids, u64 first,
-                                        const Reads& reads) const {
+ReferenceModel::Rows ReferenceModel::embedded(std::span<const u32> ids) const {
   Rows stream;
   for (const u32 id : ids) {
     const auto row = std::span(embedding_.values).subspan(id * d_model_, d_model_);
     stream.emplace_back(row.begin(), row.end());
   }
+  return stream;
+}
+
+void ReferenceModel::forward(Rows& stream, const Pass& pass) const {
   for (u32 idx = 0; idx < n_layers_; ++idx) {
-    attention_block(idx, stream, reads);
-    ffn_block(layers_[idx], stream);
+    attention_block(idx, stream, pass);
+    ffn_block(layers_[idx], stream, pass);
   }
+}
+
+std::vector<f64> ReferenceModel::logits(std::span<const u32> ids, u64 first,
+                                        const Reads& reads) const {
+  Rows stream = embedded(ids);
+  forward(stream, {.reads = reads});
   std::vector<f64> out;
   out.reserve((ids.size() - first) * n_vocab_);
   for (u64 t = first; t < ids.size(); ++t) {
@@ -194,6 +213,20 @@ std::vector<f64> ReferenceModel::logits(std::span<const u32> ids, u64 first,
     out.insert(out.end(), logits.begin(), logits.end());
   }
   return out;
+}
+
+ReferenceModel::Kv ReferenceModel::kv(std::span<const u32> ids, u64 first_position) const {
+  Kv kept;
+  Rows stream = embedded(ids);
+  forward(stream, {.first_position = first_position, .reads = {}, .kept = &kept});
+  return kept;
+}
+
+std::vector<f64> ReferenceModel::blended_logits(std::span<const u32> ids, const Kv& placed,
+                                                const std::vector<bool>& computed) const {
+  Rows stream = embedded(ids);
+  forward(stream, {.reads = {}, .placed = &placed, .computed = &computed});
+  return output_.times(rms_norm(stream.back(), output_norm_));
 }
 
 }  // namespace tarn::test

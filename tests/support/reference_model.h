@@ -19,6 +19,7 @@ class ReferenceModel {
   explicit ReferenceModel(const std::string& path);
 
   u32 n_vocab() const { return static_cast<u32>(n_vocab_); }
+  bool begins_with_bos() const { return arch_ == "llama"; }  // by the file's tokenizer's default
   // Whether a KV head of a layer reads slot `slot` (<= position) for the row at `position`.
   struct Read {
     u32 layer, kv_head;
@@ -29,6 +30,17 @@ class ReferenceModel {
   // Row-major [ids.size() - first, n_vocab]: row i is the prediction after ids 0..first + i. Every
   // row reads all slots before it, or those that `reads` allows.
   std::vector<f64> logits(std::span<const u32> ids, u64 first = 0, const Reads& reads = {}) const;
+
+  // K and V of every layer and token; K after RoPE, the first token at this position.
+  using Rows = std::vector<std::vector<f64>>;  // one per position
+  struct Kv {
+    std::vector<Rows> keys, values;  // by layer
+  };
+  Kv kv(std::span<const u32> ids, u64 first_position = 0) const;
+  // The logits behind the last token, where K and V of the tokens that are not `computed` are those
+  // of `placed` in every layer.
+  std::vector<f64> blended_logits(std::span<const u32> ids, const Kv& placed,
+                                  const std::vector<bool>& computed) const;
 
  private:
   struct Matrix {
@@ -42,8 +54,19 @@ class ReferenceModel {
     std::vector<f32> attn_norm, ffn_norm, q_bias, k_bias, v_bias, q_norm, k_norm;
     Matrix q, k, v, output, gate, up, down;
   };
-  using Rows = std::vector<std::vector<f64>>;  // one per position
+  // What a pass does beside: the position of its first row, K and V that it takes in place of its
+  // own, and where it leaves those that it has.
+  struct Pass {
+    u64 first_position = 0;
+    const Reads& reads;
+    const Kv* placed = nullptr;
+    const std::vector<bool>* computed = nullptr;
+    Kv* kept = nullptr;
+    bool computes(u64 t) const { return computed == nullptr || (*computed)[t]; }
+  };
 
+  Rows embedded(std::span<const u32> ids) const;
+  void forward(Rows& stream, const Pass& pass) const;
   Matrix matrix(const std::string& name) const;
   std::vector<f32> vector_or_empty(const std::string& name) const;
   Layer layer(u32 idx) const;
@@ -53,8 +76,8 @@ class ReferenceModel {
                     const std::vector<f32>& norm, u64 position) const;
   std::vector<f64> attend(const std::vector<f64>& q, const Rows& keys, const Rows& values,
                           u32 layer, const Reads& reads) const;
-  void attention_block(u32 layer_idx, Rows& stream, const Reads& reads) const;
-  void ffn_block(const Layer& layer, Rows& stream) const;
+  void attention_block(u32 layer_idx, Rows& stream, const Pass& pass) const;
+  void ffn_block(const Layer& layer, Rows& stream, const Pass& pass) const;
   std::vector<f64> rms_norm(std::span<const f64> x, std::span<const f32> weight) const;
 
   GgufReader file_;

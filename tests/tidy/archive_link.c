@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/api/tarn_chat.h"
+#include "runtime/api/tarn_chunks.h"
 
 static int failures = 0;
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "runtime/api/tarn_chunks.h"
 #include "tools/support/alloc_counter.h"
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
@@ -55,8 +56,25 @@ void take(const tarn_event& event, bool stream, GenerationResult& result) {
       result.kv_read_ratio = event.kv_read_ratio;
       result.n_reused_from_memory = event.reused_from_memory;
       result.n_reused_from_disk = event.reused_from_disk;
+      result.n_placed = event.n_placed;
+      result.n_recomputed = event.n_recomputed;
       break;
   }
+}
+
+std::vector<tarn_part> parts_of(const Passages& passages, const std::vector<u32>& prompt) {
+  std::vector<tarn_part> parts;
+  const auto add = [&](const std::vector<u32>& ids, bool is_chunk) {
+    tarn_part part = TARN_INIT(tarn_part);
+    part.is_chunk = is_chunk ? 1 : 0;
+    part.ids = ids.data();
+    part.n_ids = ids.size();
+    parts.push_back(part);
+  };
+  if (!passages.begin.empty()) add(passages.begin, false);
+  for (const auto& chunk : passages.chunks) add(chunk, true);
+  if (!prompt.empty()) add(prompt, false);
+  return parts;
 }
 
 void read_events(tarn_session* session, const GenerateHow& how, GenerationResult& result) {
@@ -151,6 +169,12 @@ f64 GenerationResult::prefill_tokens_per_s() const {
   return timed ? static_cast<f64>(n_prompt_tokens - n_reused) / prefill_s : NAN;
 }
 
+u64 Passages::n_tokens() const {
+  u64 n = begin.size();
+  for (const auto& chunk : chunks) n += chunk.size();
+  return n;
+}
+
 f64 GenerationResult::decode_tokens_per_s() const {
   const bool timed = tokens.size() > 1 && decode_s > 0;
   return timed ? static_cast<f64>(tokens.size() - 1) / decode_s : NAN;
@@ -167,11 +191,17 @@ GenerationResult generate(const ApiSession& session, const std::vector<u32>& pro
   constexpr size_t kTextBytesATokenMax = 64;
   GenerationResult result;
   result.n_prompt_tokens = prompt.size();
+  if (how.passages != nullptr) result.n_prompt_tokens += how.passages->n_tokens();
   // Reserves all room before the first token, so that the count below is the engine's.
   result.tokens.reserve(options.max_tokens);
   result.text.reserve(options.max_tokens * kTextBytesATokenMax);
+  const auto parts =
+      how.passages != nullptr ? parts_of(*how.passages, prompt) : std::vector<tarn_part>{};
   const AllocScope scope;
-  if (!prompt.empty()) {
+  if (how.passages != nullptr) {
+    check_api(tarn_session_feed_parts(session.get(), parts.data(), static_cast<u32>(parts.size()),
+                                      how.passages->recompute, 0));
+  } else if (!prompt.empty()) {
     check_api(tarn_session_feed(session.get(), prompt.data(), prompt.size()));
   }
   if (how.only_reads) {

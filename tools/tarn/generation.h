@@ -20,6 +20,7 @@ struct GenerationResult {
   u64 n_select_steps = 0;
   f64 kv_read_ratio = 1;
   u64 n_reused_from_memory = 0, n_reused_from_disk = 0;  // tokens of the prompt
+  u64 n_placed = 0, n_recomputed = 0;                    // of its chunks (tarn_chunks.h)
   std::optional<u64> n_allocations;                      // from the feed to the last event
   bool was_stopped = false;                              // by GenerateHow::stop, before the end
 
@@ -67,10 +68,19 @@ class PrefillProgress {
 // returned true.
 bool wait_computed(const ApiSession& session, bool (*stop)());
 
+// What stands in front of a prompt: a begin, and chunks.
+struct Passages {
+  std::vector<u32> begin{};
+  std::vector<std::vector<u32>> chunks{};
+  f32 recompute = 1;
+  u64 n_tokens() const;
+};
+
 struct GenerateHow {
   bool only_reads = false;   // generates nothing: ends when the input is computed
   bool stream = false;       // text is printed as it comes; for a terminal by print_escaped()
   bool (*stop)() = nullptr;  // polled while no event is ready: true ends it
+  const Passages* passages = nullptr;
 };
 // Feeds `prompt`, unless it is empty, and generates. Throws Failure.
 GenerationResult generate(const ApiSession& session, const std::vector<u32>& prompt,

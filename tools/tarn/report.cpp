@@ -39,6 +39,18 @@ std::string reused(const GenerationResult& result) {
   return text;
 }
 
+// What became of its chunks; "" without any.
+std::string blended(const GenerationResult& result) {
+  char text[120] = "";
+  if (result.n_placed + result.n_recomputed > 0) {
+    std::snprintf(text, sizeof text, ", %llu placed and %llu of chunks recomputed%s",
+                  static_cast<unsigned long long>(result.n_placed),
+                  static_cast<unsigned long long>(result.n_recomputed),
+                  result.n_placed > 0 ? ": approximate" : "");
+  }
+  return text;
+}
+
 }  // namespace
 
 void write_answer(const EngineHandle& engine, const GenerationResult& result, Json& json) {
@@ -52,7 +64,10 @@ void write_answer(const EngineHandle& engine, const GenerationResult& result, Js
   json.key("tokens").number(result.n_reused_from_memory + result.n_reused_from_disk);
   json.key("from_memory").number(result.n_reused_from_memory);
   json.key("from_disk").number(result.n_reused_from_disk);
+  json.key("placed").number(result.n_placed);
+  json.key("recomputed").number(result.n_recomputed);
   json.end_object();
+  json.key("approximate").boolean(result.n_placed > 0);
   json.key("finish_reason").text(tarn_finish_name(result.finish));
   json.key("timings").begin_object();
   json.key("load_s").real(seconds_of(status.load_ns));
@@ -100,15 +115,16 @@ void warn_unselected(const char* select, u64 n_select_steps) {
 
 void print_figures(const EngineHandle& engine, const GenerationResult& result) {
   const tarn_engine_status status = engine.status();
-  std::fprintf(stderr,
-               "\n[%s] loaded in %.2f s; prefill %llu tokens%s%s; decode %zu tokens%s; %s; select "
-               "%s%s, verified: %s; model %s\n",
-               tarn_finish_name(result.finish), static_cast<f64>(status.load_ns) * 1e-9,
-               static_cast<unsigned long long>(result.n_prompt_tokens), reused(result).c_str(),
-               rate(result.prefill_tokens_per_s()).c_str(), result.tokens.size(),
-               rate(result.decode_tokens_per_s()).c_str(), status.isa, status.select,
-               selected(status, result).c_str(), status.verified != 0 ? "true" : "false",
-               status.model_verified != 0 ? "verified" : "unverified");
+  std::fprintf(
+      stderr,
+      "\n[%s] loaded in %.2f s; prefill %llu tokens%s%s%s; decode %zu tokens%s; %s; select "
+      "%s%s, verified: %s; model %s\n",
+      tarn_finish_name(result.finish), static_cast<f64>(status.load_ns) * 1e-9,
+      static_cast<unsigned long long>(result.n_prompt_tokens), reused(result).c_str(),
+      blended(result).c_str(), rate(result.prefill_tokens_per_s()).c_str(), result.tokens.size(),
+      rate(result.decode_tokens_per_s()).c_str(), status.isa, status.select,
+      selected(status, result).c_str(), status.verified != 0 ? "true" : "false",
+      status.model_verified != 0 ? "verified" : "unverified");
   std::fprintf(
       stderr, "memory: plan %s, peak RSS %s, allocations after READY: %s\n",
       format_bytes(engine.plan().total_bytes).c_str(), format_bytes(peak_rss_bytes()).c_str(),

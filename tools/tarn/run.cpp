@@ -1,10 +1,12 @@
 // tarn run: answers a prompt from one fixed budget.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
 #include "runtime/api/tarn_chat.h"
+#include "runtime/api/tarn_chunks.h"
 #include "tools/chat/conversation.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
@@ -25,6 +27,8 @@ namespace {
 struct RunCommand {
   EngineOptions engine;
   std::string text, file, ids_file;
+  std::vector<std::string> chunk_files;
+  std::string recompute = "auto";
   SessionOptions session;
   std::string sample = kBuiltInNames[0];
   ChatOptions chat;
@@ -59,18 +63,53 @@ std::vector<u32> encoded(const RunCommand& command, const std::string& text, boo
   return file.encode(text, {.add_special = add_special, .parse_special = command.parse_special});
 }
 
-Prompt prompt_of(const RunCommand& command) {
+Prompt prompt_of(const RunCommand& command, bool add_special) {
   Prompt prompt;
   if (!command.ids_file.empty()) {
     prompt.ids = read_ids(command.ids_file);
     prompt.is_empty = prompt.ids.empty();
   } else {
     prompt.text = command.file.empty() ? command.text : read_file(command.file);
-    prompt.ids = encoded(command, prompt.text, /*add_special=*/true);
+    prompt.ids = encoded(command, prompt.text, add_special);
     prompt.is_empty = prompt.text.empty();
   }
   if (prompt.is_empty) warn_of_empty("prompt", command.file + command.ids_file);
   return prompt;
+}
+
+f32 recompute_of(const std::string& text) {
+  if (text == "auto") return TARN_RECOMPUTE_AUTO;
+  if (text == "off") return 1;
+  char* end = nullptr;
+  const f32 share = std::strtof(text.c_str(), &end);
+  if (!text.empty() && *end == '\0' && share >= 0 && share <= 1) return share;
+  throw Failure{kExitUsage, "--recompute takes auto, off, or a share from 0 to 1"};
+}
+
+// What comes in front of the prompt, which has no BOS then.
+std::optional<Passages> passages_of(const RunCommand& command) {
+  if (command.chunk_files.empty()) return std::nullopt;
+  if (command.is_chat || command.session.is_kept() || !command.ids_file.empty()) {
+    throw Failure{kExitUsage,
+                  "--chunk goes with -p TEXT or -f FILE, without --chat, --session and "
+                  "--prompt-ids"};
+  }
+  Passages passages{.begin = encoded(command, "", /*add_special=*/true),
+                    .recompute = recompute_of(command.recompute)};
+  for (const std::string& path : command.chunk_files) {
+    passages.chunks.push_back(encoded(command, read_file(path), /*add_special=*/false));
+    if (passages.chunks.back().empty())
+      throw Failure{kExitRefused, path + ": a chunk is empty: leave it out"};
+  }
+  return passages;
+}
+
+// Beside the prompt a blend holds its longest chunk, and the KV of the layers in front of the check
+// layer.
+u64 n_beside(const Passages& passages) {
+  u64 n_longest = 0;
+  for (const auto& chunk : passages.chunks) n_longest = std::max<u64>(n_longest, chunk.size());
+  return n_longest + passages.n_tokens() / 2 + 64;
 }
 
 // Throws if there is no token, not even BOS, for an answer to follow.
@@ -155,8 +194,10 @@ void run(RunCommand& command) {
   const bool is_built_in = command.engine.model.empty();
   if (is_built_in && command.is_chat) command.answer.stop_by_default(kBuiltInStop);
   const auto built_in = built_in_unless_named(command.engine.model, built_in_of(command));
-  const Prompt prompt = prompt_of(command);
+  const std::optional<Passages> passages = passages_of(command);
+  const Prompt prompt = prompt_of(command, /*add_special=*/!passages);
   u64 n_prompt = prompt.ids.size();
+  if (passages) n_prompt += passages->n_tokens();
   if (command.is_chat) {
     n_prompt += encoded(command, command.chat.system.value_or(""), false).size() + kTemplateTokens;
   }
@@ -169,7 +210,8 @@ void run(RunCommand& command) {
   const bool is_sized_here = !is_sized && command.n_predict >= 0;
   if (is_sized_here) {
     config.context_tokens =
-        context_for(command.engine.model, n_prompt, static_cast<u64>(command.n_predict));
+        context_for(command.engine.model, n_prompt + (passages ? n_beside(*passages) : 0),
+                    static_cast<u64>(command.n_predict));
   }
   if (keeps && !is_sized) {
     config.context_tokens = std::max(config.context_tokens, kSessionTokens);
@@ -197,7 +239,9 @@ void run(RunCommand& command) {
     result = answer_chat(command, options, session, prompt);
   } else {
     result = generate(session, prompt.ids, options,
-                      {.only_reads = command.n_predict == 0, .stream = !command.json});
+                      {.only_reads = command.n_predict == 0,
+                       .stream = !command.json,
+                       .passages = passages ? &*passages : nullptr});
   }
   if (!command.json) print_figures(engine, result);
   warn_unselected(engine.status().select, result.n_select_steps);
@@ -223,6 +267,8 @@ void add_run(const Command& app) {
       "  tarn run -m model.gguf -p \"Once upon a time\" -n 64\n"
       "  tarn run -m model.gguf --chat -p \"Why is the sky blue?\" -c 8192 --budget 6GiB\n"
       "  tarn run -m model.gguf -f book.txt --session book --store ~/tarn -c 32768\n"
+      "  tarn run -m model.gguf --store ~/tarn --chunk a.txt --chunk b.txt --recompute 0.15 "
+      "-p \"What do they say?\"\n"
       "  tarn run -m model.gguf -p \"A list:\" --temp 0.7 --seed 7 --stop Note --json\n"
       "\nWhere --store DIR has kept sessions (tarn ingest, --session), a prompt that begins with "
       "the text of one takes its KV from there. The answer goes to standard output, everything "
@@ -234,6 +280,15 @@ void add_run(const Command& app) {
                                      "the prompt, from a file or /dev/stdin, byte for byte");
   const Option ids = sub.add_option("--prompt-ids", command->ids_file,
                                     "the prompt as token ids from a file; nothing is added");
+  sub.add_option(
+      "--chunk", command->chunk_files,
+      "a passage in front of the prompt, from a file; may be repeated. Its KV is computed "
+      "alone or comes from --store DIR (tarn ingest), in any order with others");
+  sub.add_option(
+         "--recompute", command->recompute,
+         "the share of the chunks' tokens that is computed anew in the prompt, 0 to 1: less "
+         "is faster, and approximate. auto, off: all of them")
+      .capture_default_str();
   sub.add_option(
          "--session", command->session.name,
          "keep the conversation under this name in --store DIR: the next run continues it, also "

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "runtime/api/tarn_chat.h"
+#include "runtime/api/tarn_chunks.h"
 #include "runtime/api/tarn_store.h"
 
 namespace tarn::test {
@@ -112,6 +113,10 @@ inline constexpr HandleCall kHandleCalls[] = {
      [](const Handles& on) {
        return is_refusal(
            on, tarn_session_feed_chat(on.session, kAnyMessages, sizeof kAnyMessages - 1, nullptr));
+     }},
+    {"tarn_session_feed_parts",
+     [](const Handles& on) {
+       return is_refusal(on, tarn_session_feed_parts(on.session, nullptr, 0, 0.5f, 0));
      }},
     {"tarn_engine_fd",
      [](const Handles& on) {
@@ -277,6 +282,10 @@ inline constexpr HandleCall kHandleCalls[] = {
      [](const Handles& on) {
        return is_refusal(on, tarn_submit_feed_chat(on.session, kAnyMessages,
                                                    sizeof kAnyMessages - 1, nullptr, nullptr));
+     }},
+    {"tarn_submit_feed_parts",
+     [](const Handles& on) {
+       return is_refusal(on, tarn_submit_feed_parts(on.session, nullptr, 0, 0.5f, 0, nullptr));
      }},
     {"tarn_submit_tokenize",
      [](const Handles& on) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/api/tarn_chat.h"
+#include "runtime/api/tarn_chunks.h"
 #include "runtime/api/tarn_store.h"
 #include "tests/runtime/api/event_loop.h"
 #include "tests/runtime/api/held_engine.h"
@@ -32,6 +33,12 @@ using test::SmallModel;
 using test::take_next;
 using test::take_reply;
 
+constexpr tarn_part kChunk{.struct_size = sizeof(tarn_part),
+                           .is_chunk = 1,
+                           .text = "baker bread",
+                           .text_bytes = 11,
+                           .ids = nullptr,
+                           .n_ids = 0};
 constexpr char kMessages[] = R"([{"role":"user","content":"baker bread"}])";
 
 // An engine with a session, one that was saved, and a place for all that calls give out.
@@ -157,6 +164,9 @@ constexpr SubmitCase kCases[] = {
      [](World& w) {
        return tarn_session_feed_chat(w.session, kMessages, sizeof kMessages - 1, nullptr);
      }},
+    {"tarn_submit_feed_parts",
+     [](World& w, void* r) { return tarn_submit_feed_parts(w.session, &kChunk, 1, 0.5f, 0, r); },
+     [](World& w) { return tarn_session_feed_parts(w.session, &kChunk, 1, 0.5f, 0); }},
     {"tarn_submit_generate",
      [](World& w, void* r) { return tarn_submit_generate(w.session, &kGenerate, r); },
      [](World& w) { return tarn_session_generate(w.session, &kGenerate); }},
@@ -229,7 +239,7 @@ constexpr SubmitCase kCases[] = {
 TEST_CASE("the table has every form that the headers declare") {
   std::set<std::string> want, got;
   const std::regex declared(R"(TARN_API int32_t (tarn_submit_\w+)\()");
-  for (const char* name : {"tarn.h", "tarn_chat.h", "tarn_store.h"}) {
+  for (const char* name : {"tarn.h", "tarn_chat.h", "tarn_chunks.h", "tarn_store.h"}) {
     std::stringstream text;
     text << std::ifstream(test::source_folder() + "/runtime/api/" + name).rdbuf();
     const std::string header = text.str();
@@ -294,6 +304,7 @@ TEST_CASE("what is wrong by itself is refused at once, without a reply") {
       tarn_submit_feed_text(w.session, nullptr, 3, 0, &w),
       tarn_submit_feed_text(w.session, "a", 1, 64, &w),
       tarn_submit_feed_chat(w.session, nullptr, 0, nullptr, &w),
+      tarn_submit_feed_parts(w.session, nullptr, 1, 0.5f, 0, &w),
       tarn_submit_generate(w.session, nullptr, &w),
       tarn_submit_generate(w.session, &no_stops, &w),
       tarn_submit_tokens(w.session, 0, nullptr, 3, &w.n, &w),

@@ -1,0 +1,125 @@
+// The C border of prompts with chunks.
+#include <array>
+
+#include "runtime/api/border.h"
+#include "runtime/api/tarn_chunks.h"
+#include "runtime/service/text_desk.h"
+
+using namespace tarn;
+using namespace tarn::api;
+using engine::Engine;
+using engine::SessionIdx;
+using service::ChunkMark;
+using service::Ids;
+using service::TextDesk;
+
+namespace {
+
+// The caller's parts, which may be another version's: the first one says of what size.
+class Parts {
+ public:
+  Parts(const tarn_part* parts, u32 n) : parts_(parts), n_(n) {}
+  u32 n() const { return n_; }
+  const char* read(u32 i, tarn_part* part) const {
+    const auto* row = reinterpret_cast<const char*>(parts_) + u64{i} * parts_->struct_size;
+    return copy_in(reinterpret_cast<const tarn_part*>(row), part);
+  }
+  // Why they are refused, or nullptr.
+  const char* why_not() const {
+    if (n_ == 0) return nullptr;
+    if (parts_ == nullptr) return "parts is NULL and n_parts is not 0";
+    for (u32 i = 0; i < n_; ++i) {
+      tarn_part part;
+      if (const char* why_not = read(i, &part)) return why_not;
+      if (part.text == nullptr && part.text_bytes > 0) return "a part's text is NULL";
+      if (part.text == nullptr && part.ids == nullptr && part.n_ids > 0)
+        return "a part has neither a text nor ids";
+      const bool is_empty = part.text != nullptr ? part.text_bytes == 0 : part.n_ids == 0;
+      if (part.is_chunk != 0 && is_empty)
+        return "a chunk is empty: leave it out, or give it a text or ids";
+    }
+    return nullptr;
+  }
+
+ private:
+  const tarn_part* parts_;
+  u32 n_;
+};
+
+Result<void> encode(TextDesk& desk, const Parts& parts, u32 flags) {
+  u64 n_units = 0;
+  for (u32 i = 0; i < parts.n(); ++i) {
+    tarn_part part;
+    if (const char* why_not = parts.read(i, &part))
+      return fail({.status = Status::invalid_request, .hint = why_not});
+    n_units += TextDesk::n_units(part.text != nullptr ? part.text_bytes : part.n_ids);
+  }
+  TARN_CHECK(desk.begin_parts(n_units));
+  const text::EncodeOptions options = encode_options(flags);
+  for (u32 i = 0; i < parts.n(); ++i) {
+    tarn_part part;
+    static_cast<void>(parts.read(i, &part));  // it was read above
+    const bool is_chunk = part.is_chunk != 0;
+    if (i == 0 && options.add_special && is_chunk)
+      TARN_CHECK(desk.add_part("", {.add_special = true}, false));
+    const text::EncodeOptions own{.add_special = options.add_special && i == 0 && !is_chunk,
+                                  .parse_special = options.parse_special && !is_chunk};
+    if (part.text != nullptr) {
+      TARN_CHECK(desk.add_part({part.text, part.text_bytes}, own, is_chunk));
+    } else {
+      TARN_CHECK(desk.add_part({part.ids, part.n_ids}, is_chunk));
+    }
+  }
+  desk.end_parts();
+  return {};
+}
+
+Result<void> feed(Engine& engine, SessionIdx idx, const Ids& ids, f32 recompute) {
+  if (recompute < 0 || recompute == 1) return engine.feed(idx, ids.ids);
+  std::array<method::ChunkSpan, method::Chunks::kMax> chunks;
+  u32 n = 0;
+  for (u32 i = 0; i < ids.ids.size(); ++i) {
+    const auto mark = static_cast<ChunkMark>(ids.origins[i]);
+    if (mark == ChunkMark::none) continue;
+    if (mark == ChunkMark::first && n == chunks.size()) {
+      return fail({.status = Status::invalid_request,
+                   .hint = "too many chunks for one session: join some of them",
+                   .figures = {{{"chunks_max", n}}}});
+    }
+    if (mark == ChunkMark::first) chunks[n++] = {i, i};
+    chunks[n - 1].end = i + 1;
+  }
+  return engine.feed_parts(idx, ids.ids, std::span(chunks).first(n), recompute);
+}
+
+int32_t feed_parts(const Way& way, tarn_session* session, const tarn_part* parts, uint32_t n_parts,
+                   float recompute, uint32_t flags) {
+  const SessionCall call(session);
+  if (!call) return refuse(call.why_not());
+  const Parts all(parts, n_parts);
+  if (const char* why_not = all.why_not()) return refuse(why_not);
+  if ((flags & ~kTextFlags) != 0) return refuse(kBadFlags);
+  const bool is_share =
+      recompute == TARN_RECOMPUTE_AUTO || (recompute >= 0.0f && recompute <= 1.0f);
+  if (!is_share) return refuse("recompute must be TARN_RECOMPUTE_AUTO, or a share from 0 to 1");
+  return call.serve_text(
+      way, [all, flags](TextDesk& desk) { return encode(desk, all, flags); },
+      [recompute](Engine& engine, SessionIdx idx, const Ids& ids) {
+        return feed(engine, idx, ids, recompute);
+      });
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t tarn_session_feed_parts(tarn_session* session, const tarn_part* parts, uint32_t n_parts,
+                                float recompute, uint32_t flags) {
+  return feed_parts(kWaits, session, parts, n_parts, recompute, flags);
+}
+int32_t tarn_submit_feed_parts(tarn_session* session, const tarn_part* parts, uint32_t n_parts,
+                               float recompute, uint32_t flags, void* request) {
+  return feed_parts(later(request), session, parts, n_parts, recompute, flags);
+}
+
+}  // extern "C"

@@ -1,0 +1,298 @@
+#include "runtime/method/compute/blend.h"
+
+#include <algorithm>
+
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+
+namespace tarn::method {
+namespace {
+
+constexpr u32 kNoChunk = ~u32{0};
+constexpr u32 kPageTokensMax = 256;
+// Slots that are placed for each row that a step has room for: placing 16 takes less than a row.
+constexpr u32 kSlotsARow = 16;
+
+}  // namespace
+
+u32 BlendSizes::check_layer() const {
+  u32 layer = 0;
+  while (layer < spec->n_layers && spec->kv_source[layer] == spec->kv_source[0]) ++layer;
+  return layer;
+}
+
+u32 BlendSizes::n_check_cache_layers() const {
+  const u32 layer = check_layer();
+  return layer < spec->n_layers ? spec->kv_source[layer] : 1;
+}
+
+BlendMemory BlendMemory::carve(Carver& carver, const BlendSizes& sizes) {
+  const model::ModelSpec& spec = *sizes.spec;
+  const u32 n_tokens = sizes.context_tokens, page_tokens = sizes.page_tokens;
+  const auto table = [&](const char* name, u32 n_layers) {
+    return carver.take<kv::GroupRef>(name,
+                                     kv::Sequence::n_entries(n_layers, n_tokens, page_tokens));
+  };
+  return {.source_ids = carver.take<u32>("chunk_ids", n_tokens),
+          .deviation = carver.take<f32>("deviation", n_tokens),
+          .order = carver.take<u32>("order", n_tokens),
+          .is_chosen = carver.take<bool>("chosen", n_tokens),
+          .slots = carver.take<u32>("slots", sizes.rows_max),
+          .source = table("chunk", spec.n_cache_layers),
+          .check = table("check", sizes.n_check_cache_layers()),
+          .scratch = carver.rows<f32>("keys", sizes.n_workers, page_tokens * spec.head_dim),
+          .inv_freq = carver.take<f64>("inv_freq", spec.n_rot / 2),
+          .cos = carver.take<f32>("cos", spec.n_rot / 2),
+          .sin = carver.take<f32>("sin", spec.n_rot / 2)};
+}
+
+void Blend::init(const Args& args) {
+  args_ = args;
+  const model::ModelSpec& spec = *args.sizes.spec;
+  source_.init(&args.kv->pool(), spec.n_cache_layers, args.sizes.context_tokens,
+               args.memory.source);
+  check_.init(&args.kv->pool(), args.sizes.n_check_cache_layers(), args.sizes.context_tokens,
+              args.memory.check);
+  kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot, args.rope_factors,
+                            args.memory.inv_freq.data());
+  session_ = kNobody;
+}
+
+std::optional<Chunk> Blend::chunk_of(const ChunkSpan& part, u32 first_id, u32 n_ids) const {
+  const bool is_at_prefix = part.begin == n_bos() && (!args_.bos || first_id == *args_.bos);
+  const u32 n = std::min(part.end, n_ids - 1) - part.begin;  // the last token is computed
+  const u32 n_whole = (n + n_bos()) / args_.sizes.page_tokens * args_.sizes.page_tokens;
+  if (is_at_prefix || part.begin < n_bos() || n_whole <= n_bos()) return std::nullopt;
+  return Chunk{.begin = part.begin, .end = part.begin + n_whole - n_bos()};
+}
+
+// ---- What comes next ----------------------------------------------------------------------------
+
+bool Blend::begin(u32 session, std::span<const Chunk> chunks) {
+  TARN_ASSERT(is_free() && !chunks.empty());
+  session_ = session;
+  std::copy(chunks.begin(), chunks.end(), chunks_.begin());
+  n_chunks_ = static_cast<u32>(chunks.size());
+  at_ = n_tokens_ = n_chosen_ = n_lost_ = 0;
+  loaded_ = kNoChunk;
+  for (const Chunk& chunk : chunks) n_tokens_ += chunk.n_tokens();
+  std::ranges::fill(args_.memory.deviation, 0.0f);
+  const f32 share = chunks[0].recompute;
+  const BlendSizes& sizes = args_.sizes;
+  checks_ = share > 0 && share < 1 && sizes.check_layer() < sizes.spec->n_layers;
+  const bool has_room = reserve();
+  if (!checks_) choose();
+  if (!has_room) end();
+  return has_room;
+}
+
+bool Blend::reserve() {
+  u32 n_source_max = 0;
+  for (const Chunk& each : std::span(chunks_).first(n_chunks_))
+    n_source_max = std::max(n_source_max, each.n_tokens() + n_bos());
+  return kv::KvCache::reserve_slots(source_, n_source_max) &&
+         (!checks_ || kv::KvCache::reserve_slots(check_, chunks_[n_chunks_ - 1].end));
+}
+
+void Blend::end() {
+  source_.clear();
+  check_.clear();
+  session_ = kNobody;
+}
+
+void Blend::choose() {
+  checks_ = false;
+  at_ = 0;
+  check_.clear();
+  const BlendMemory& memory = args_.memory;
+  n_chosen_ = choose_rows(std::span(chunks_).first(n_chunks_), memory.deviation, memory.order,
+                          memory.is_chosen);
+}
+
+bool Blend::prepare(const BlendTarget& target) {
+  const auto n_done = [&] { return checks_ ? check_.n_slots() : target.sequence->n_slots(); };
+  while (at_ < n_chunks_ && n_done() >= chunk().end) {
+    ++at_;
+    if (checks_ && at_ == n_chunks_) choose();
+  }
+  if (at_ == n_chunks_) {
+    end();
+    return false;
+  }
+  load(target);
+  if (!reserve()) end();  // pages that others had too gave nothing back
+  return !is_free();
+}
+
+// Pages that are missing are computed, by the next rows.
+void Blend::load(const BlendTarget& target) {
+  const std::span<u32> ids = args_.memory.source_ids.first(n_source());
+  if (loaded_ != at_) {
+    source_.clear();
+    loaded_ = at_;
+    if (args_.bos) ids[0] = *args_.bos;
+    std::copy_n(target.ids.begin() + chunk().begin, chunk().n_tokens(), ids.begin() + n_bos());
+  }
+  const bool is_at_page = source_.n_slots() % args_.sizes.page_tokens == 0;
+  if (source_.n_slots() < n_source() && is_at_page)
+    (void)args_.kv->prefixes().take(source_, target.root, ids);
+}
+
+u32 Blend::n_ready(const BlendTarget& target) const {
+  if (source_.n_slots() < n_source()) return n_source() - source_.n_slots();
+  if (checks_) {
+    const u32 layers = args_.sizes.check_layer() + 1;
+    return static_cast<u32>(
+        ceil_div(u64{chunk().end - check_.n_slots()} * layers, args_.sizes.spec->n_layers));
+  }
+  const auto chosen = args_.memory.is_chosen.first(chunk().end).subspan(target.sequence->n_slots());
+  return std::max(1u, static_cast<u32>(std::ranges::count(chosen, true)));
+}
+
+Result<Blend::Rows> Blend::take(const BlendTarget& target, u32 n, u32 rows_max) {
+  kv::KvCache& kv = *args_.kv;
+  if (source_.n_slots() < n_source()) {
+    n = std::min(n, n_source() - source_.n_slots());
+    TARN_CHECK(kv.reserve_frames(source_, n));
+    return Rows{
+        step::RunPart::chunk, &source_, args_.memory.source_ids.subspan(source_.n_slots(), n), {}};
+  }
+  if (checks_) {
+    const BlendSizes& sizes = args_.sizes;
+    n = std::max(n, n * sizes.spec->n_layers / (sizes.check_layer() + 1));
+    n = std::min({n, rows_max, chunk().end - check_.n_slots()});
+    TARN_CHECK(kv.reserve_frames(check_, n));
+    return Rows{step::RunPart::check, &check_, target.ids.subspan(check_.n_slots(), n), {}};
+  }
+  const u32 begin = target.sequence->n_slots();
+  const u32 n_slots_max = kSlotsARow * std::max(n, args_.sizes.page_tokens / kSlotsARow);
+  u32 n_rows = 0, slot = begin;
+  for (; slot < chunk().end && slot - begin < n_slots_max; ++slot) {
+    if (!args_.memory.is_chosen[slot]) continue;
+    if (n_rows == n) break;
+    args_.memory.slots[n_rows++] = slot;
+  }
+  TARN_CHECK(kv.reserve_frames(*target.sequence, slot - begin));
+  TARN_CHECK(place(target, std::max(begin, chunk().begin), slot));
+  return Rows{step::RunPart::own, target.sequence, target.ids.subspan(begin, slot - begin),
+              args_.memory.slots.first(n_rows)};
+}
+
+void Blend::commit(const BlendTarget& target, const step::Run& run) {
+  if (run.part == step::RunPart::check) check_.commit(run.n_slots);
+  if (run.part != step::RunPart::chunk) return;
+  const u32 page_tokens = args_.sizes.page_tokens, begin = source_.n_slots() / page_tokens;
+  source_.commit(run.n_slots);
+  args_.kv->prefixes().list(source_, target.root, args_.memory.source_ids, begin,
+                            source_.n_slots() / page_tokens);
+}
+
+// Each time one page is lost at least, or there is another reason.
+bool Blend::lose_chunk() {
+  source_.abandon();
+  args_.kv->cut_lost(source_, /*keeps_whole_pages=*/true);
+  return ++n_lost_ <= n_tokens_ / args_.sizes.page_tokens + n_chunks_;
+}
+
+// ---- Check --------------------------------------------------------------------------------------
+
+step::Check Blend::check() {
+  return {.layer = args_.sizes.check_layer(),
+          .on_values = [](void* self, step::Run& run,
+                          step::Rows v) { static_cast<Blend*>(self)->on_values(run, v); },
+          .context = this};
+}
+
+void Blend::on_values(step::Run& run, step::Rows v) {
+  if (run.state != step::RunState::runs) return;
+  const Result<void> compared = compare(check_.n_slots(), run.n_rows, v);
+  if (compared) return;
+  run.state = step::RunState::failed;
+  args_.kv->note_failure(compared.error());
+}
+
+Result<void> Blend::compare(u32 first_token, u32 n, step::Rows v) {
+  const model::ModelSpec& spec = *args_.sizes.spec;
+  const u32 page_tokens = args_.sizes.page_tokens,
+            layer = spec.kv_source[args_.sizes.check_layer()];
+  const u32 begin = std::max(first_token, chunk().begin), end = first_token + n;
+  if (begin >= end) return {};
+  u32 page = source_slot(begin) / page_tokens;
+  const u32 page_end = static_cast<u32>(ceil_div(source_slot(end), page_tokens));
+  for (u32 token = begin, n_pages = 0; token < end; page += n_pages) {
+    TARN_TRY(n_pages, args_.kv->pin(source_, layer, page, page_end));
+    for (; token < end && source_slot(token) / page_tokens < page + n_pages; ++token) {
+      const u32 at = source_slot(token);
+      f64 sum = 0;
+      for (u32 h = 0; h < spec.n_kv_heads; ++h) {
+        sum += value_deviation(args_.kv_type, spec.head_dim,
+                               from_row(v, token - first_token).data + u64{h} * spec.head_dim,
+                               args_.kv->pool().page(source_.group(layer, at / page_tokens), h),
+                               at % page_tokens, args_.memory.scratch);
+      }
+      args_.memory.deviation[token] = static_cast<f32>(sum);
+    }
+    args_.kv->unpin(source_, layer, page, page + n_pages);
+  }
+  return {};
+}
+
+// ---- Place --------------------------------------------------------------------------------------
+
+Result<void> Blend::place(const BlendTarget& target, u32 from, u32 to) {
+  if (from >= to) return {};
+  const u32 distance = chunk().begin - n_bos();
+  kernels::rope_table({.positions = &distance,
+                       .n_rows = 1,
+                       .n_rot = args_.sizes.spec->n_rot,
+                       .inv_freq = args_.memory.inv_freq.data(),
+                       .cos = args_.memory.cos.data(),
+                       .sin = args_.memory.sin.data()});
+  from_ = from;
+  to_ = to;
+  args_.kv->plan_reading(&source_);
+  for (u32 layer = 0; layer < args_.sizes.spec->n_cache_layers; ++layer) {
+    TARN_CHECK(place_layer(target, layer, from, to));
+  }
+  return {};
+}
+
+Result<void> Blend::place_layer(const BlendTarget& target, u32 layer, u32 from, u32 to) {
+  const u32 n_kv_heads = args_.sizes.spec->n_kv_heads, page_tokens = args_.sizes.page_tokens;
+  const u32 page_end = static_cast<u32>(ceil_div(source_slot(to), page_tokens));
+  u32 n = 0;
+  for (u32 page = source_slot(from) / page_tokens; page < page_end; page += n) {
+    TARN_TRY(n, args_.kv->pin(source_, layer, page, page_end));
+    args_.workers->run(n * n_kv_heads, [&](u32 task_idx, u32 worker_idx) {
+      place_page(target, layer, page + task_idx / n_kv_heads, task_idx % n_kv_heads, worker_idx);
+    });
+    args_.kv->unpin(source_, layer, page, page + n);
+  }
+  return {};
+}
+
+void Blend::place_page(const BlendTarget& target, u32 layer, u32 page, u32 kv_head,
+                       u32 worker_idx) {
+  const model::ModelSpec& spec = *args_.sizes.spec;
+  const u32 page_tokens = args_.sizes.page_tokens;
+  const u32 begin = std::max(page * page_tokens, source_slot(from_));
+  const u32 end = std::min((page + 1) * page_tokens, source_slot(to_));
+  std::array<u8*, kPageTokensMax> slots{};
+  for (u32 at = begin; at < end; ++at) {
+    const u32 token = chunk().begin + at - n_bos();
+    if (args_.memory.is_chosen[token]) continue;
+    slots[at - begin] = target.sequence->slot_for_write(layer, kv_head, token);
+  }
+  place_kv({.table = args_.table,
+            .type = args_.kv_type,
+            .head_dim = spec.head_dim,
+            .n_rot = spec.n_rot,
+            .pairs = spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent,
+            .cos = args_.memory.cos.data(),
+            .sin = args_.memory.sin.data()},
+           args_.kv->pool().page(source_.group(layer, page), kv_head), begin % page_tokens,
+           std::span(slots).first(end - begin),
+           Carver::row(args_.memory.scratch, args_.workers->n_workers(), worker_idx));
+}
+
+}  // namespace tarn::method

@@ -1,0 +1,145 @@
+// A prompt with chunks (CacheBlend, arXiv:2405.16444): the rows that its session gives to steps
+// until all KV up to its last chunk's end is there.
+//
+//   load    a chunk's pages are taken where they are, or computed alone, in a sequence of their own
+//   check   all tokens go through the layers in front of the check layer, in a sequence of these
+//           layers alone. There the V of each chunk's tokens is compared with the chunk's
+//   choose  over all chunks at once (row_choice.h)
+//   rows    chunk by chunk KV is placed (placed_kv.h) and the chosen tokens are computed, as rows
+//           of a prefill whose other slots are there already. A row sees all slots before it
+//
+// Layer 0 depends on token and position alone, so the check layer's V is exact. With a share of 0
+// or 1 nothing is checked. A share of 1 computes every row, with the bits of a prefill.
+//
+//   one at a time   a blend holds a chunk's groups, and those of the check. Others wait
+//   determinism     what is chosen follows from tokens, chunks and model alone, never from where a
+//                   chunk's KV was
+//   room            a blend has the groups of its longest chunk and those of the check
+//   errors          the disk's. A chunk that cannot be read back is computed
+//   memory          lent; thread  the engine's, with its workers
+#pragma once
+
+#include <optional>
+
+#include "platform/cpu/worker_pool.h"
+#include "runtime/kv/kv_cache.h"
+#include "runtime/method/compute/placed_kv.h"
+#include "runtime/method/compute/row_choice.h"
+#include "runtime/model/model_spec.h"
+
+namespace tarn::method {
+
+struct BlendSizes {
+  const model::ModelSpec* spec = nullptr;
+  u32 context_tokens = 0, page_tokens = 0, rows_max = 0, n_workers = 0;
+  // The first layer whose KV tells tokens apart, and the cache layers in front of it. All layers:
+  // there is none.
+  u32 check_layer() const;
+  u32 n_check_cache_layers() const;
+};
+
+struct BlendMemory {
+  std::span<u32> source_ids;  // [context_tokens]
+  std::span<f32> deviation;   // [context_tokens]
+  std::span<u32> order;       // [context_tokens]
+  std::span<bool> is_chosen;  // [context_tokens]
+  std::span<u32> slots;       // [rows_max]
+  std::span<kv::GroupRef> source, check;
+  std::span<f32> scratch;  // [n_workers, page_tokens * head_dim]
+  std::span<f64> inv_freq;
+  std::span<f32> cos, sin;  // [n_rot / 2]
+  static BlendMemory carve(Carver& carver, const BlendSizes& sizes);
+};
+
+// Whose prompt it is.
+struct BlendTarget {
+  u32 session = 0;
+  kv::Sequence* sequence = nullptr;
+  store::Key root{};
+  std::span<const u32> ids{};
+};
+
+class Blend {
+ public:
+  struct Args {
+    BlendSizes sizes{};
+    kv::KvCache* kv = nullptr;
+    const kernels::CpuTable* table = nullptr;
+    WorkerPool* workers = nullptr;
+    kernels::KvType kv_type{};
+    const f32* rope_factors = nullptr;
+    std::optional<u32> bos{};  // that a prompt begins with
+    BlendMemory memory{};
+  };
+  void init(const Args& args);
+  void close() { args_ = {}; }
+  bool is_on() const { return args_.kv != nullptr; }
+
+  // The tokens of this part whose KV can be placed, of n_ids tokens that begin with first_id.
+  // Nothing where it is too short, or stands where it would be computed.
+  std::optional<Chunk> chunk_of(const ChunkSpan& part, u32 first_id, u32 n_ids) const;
+
+  bool is_free() const { return session_ == kNobody; }
+  bool is_of(u32 session) const { return session_ == session; }
+  // KV of the session ends where the first of these chunks begins, or before. False: there are not
+  // as many free groups as the blend holds.
+  bool begin(u32 session, std::span<const Chunk> chunks);
+  void end();
+  void forget(u32 session) {
+    if (is_of(session)) end();
+  }
+
+  // Takes what is there of what the next rows need. False: the blend has ended, since all is done
+  // or no group is free for the next chunk.
+  bool prepare(const BlendTarget& target);
+  // Rows that it could give now, counted by what they cost: many of a check are one.
+  u32 n_ready(const BlendTarget& target) const;
+  struct Rows {
+    step::RunPart part{};
+    kv::Sequence* sequence = nullptr;
+    std::span<const u32> ids{};    // of the slots that come next
+    std::span<const u32> slots{};  // of RunPart::own: where the rows are; none: KV was placed alone
+  };
+  // The next n of n_ready() rows, rows_max at most, with KV placed around them.
+  Result<Rows> take(const BlendTarget& target, u32 n, u32 rows_max);
+  step::Check check();
+  // What take() gave has been computed, or is not to count.
+  void commit(const BlendTarget& target, const step::Run& run);
+  // KV of the chunk could not be read. False: nothing more is to be tried.
+  bool lose_chunk();
+
+  // Of the prompt under way: tokens whose KV was placed, and those that are computed anew.
+  u32 n_placed() const { return n_tokens_ - n_chosen_; }
+  u32 n_recomputed() const { return n_chosen_; }
+  // Tokens of the last prompt, from its first chunk to its last one, that were computed.
+  std::span<const bool> is_chosen() const { return args_.memory.is_chosen; }
+
+ private:
+  static constexpr u32 kNobody = ~u32{0};
+  const Chunk& chunk() const { return chunks_[at_]; }
+  u32 n_bos() const { return args_.bos ? 1 : 0; }
+  u32 n_source() const { return n_bos() + chunk().n_tokens(); }
+  bool reserve();
+  u32 source_slot(u32 token) const { return token - chunk().begin + n_bos(); }
+  void load(const BlendTarget& target);
+  void choose();
+  Result<void> place(const BlendTarget& target, u32 from, u32 to);
+  Result<void> place_layer(const BlendTarget& target, u32 layer, u32 from, u32 to);
+  void place_page(const BlendTarget& target, u32 layer, u32 page, u32 kv_head, u32 worker_idx);
+  Result<void> compare(u32 first_token, u32 n, step::Rows v);
+  void on_values(step::Run& run, step::Rows v);
+
+  Args args_{};
+  kv::Sequence source_{}, check_{};
+  u32 session_ = kNobody;
+  std::array<Chunk, Chunks::kMax> chunks_{};
+  u32 n_chunks_ = 0;
+  u32 at_ = 0;      // the chunk under way
+  u32 loaded_ = 0;  // the chunk whose KV source_ has, in part at least
+  bool checks_ = false;
+  u32 from_ = 0, to_ = 0;  // tokens that are being placed
+  u32 n_tokens_ = 0, n_chosen_ = 0;
+  u32 n_lost_ = 0;
+};
+
+}  // namespace tarn::method

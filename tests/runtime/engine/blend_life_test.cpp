@@ -1,0 +1,247 @@
+// Goal    whatever happens to prompts with chunks, an answer has the bits that it has alone, and
+//         the books of KV are right: cancels at any step, several blends at once beside plain
+//         prompts, cuts, forks, room for one prompt alone, a disk that gives wrong bytes.
+// Method  random lives of sessions, from a printed seed, in memory and over a disk with the least
+//         memory; every answer that comes to its end is compared with that of an engine of its own.
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <map>
+
+#include "runtime/lab/probe.h"
+#include "tests/runtime/engine/saved_life.h"
+#include "tests/support/seed.h"
+
+namespace tarn::engine::blend_life_test {
+namespace {
+
+using method::ChunkSpan;
+using test::Random;
+using test::random_ids;
+using test::SavedHow;
+using test::SavedLife;
+using test::SimDisk;
+using test::SmallModel;
+
+constexpr u32 kAnswer = 4;
+
+struct Prompt {
+  std::vector<u32> ids;
+  std::vector<ChunkSpan> chunks;
+  f32 recompute = 0;
+};
+
+// Some of six passages in any order, and a question.
+Prompt some_prompt(u32 which) {
+  Random random(which);
+  Prompt prompt{.ids = {1}, .chunks = {}, .recompute = static_cast<f32>(which % 4) * 0.3f};
+  for (u32 i = 0; i < 3; ++i) {
+    const u32 passage = static_cast<u32>(random.below(6)), n = 25 + 11 * passage;
+    const u32 begin = static_cast<u32>(prompt.ids.size());
+    const auto ids = random_ids(passage + 40, n);
+    prompt.ids.insert(prompt.ids.end(), ids.begin(), ids.end());
+    if (random.below(4) != 0) prompt.chunks.push_back({begin, begin + n});
+  }
+  const auto question = random_ids(which, 5);
+  prompt.ids.insert(prompt.ids.end(), question.begin(), question.end());
+  return prompt;
+}
+
+struct Answer {
+  std::vector<u32> tokens, bits;
+  friend bool operator==(const Answer&, const Answer&) = default;
+};
+
+Result<void> generate(Engine& engine, SessionIdx session) {
+  GenerateParams params{.max_tokens = kAnswer, .ignore_end = true};
+  params.sampler.temperature = 0.8f;
+  return engine.generate(session, params);
+}
+void ask(Engine& engine, SessionIdx session, const Prompt& prompt) {
+  REQUIRE(engine.feed_parts(session, prompt.ids, prompt.chunks, prompt.recompute).has_value());
+  REQUIRE(generate(engine, session).has_value());
+}
+
+// What has come; whether the answer has ended.
+bool read(Engine& engine, SessionIdx session, Answer* answer, Finish* finish) {
+  Event event;
+  char text[256];
+  while (engine.take_event(session, &event, text)) {
+    if (event.type == EventType::token) {
+      answer->tokens.push_back(event.token.token);
+      answer->bits.push_back(std::bit_cast<u32>(event.token.logprob));
+    }
+    if (event.type != EventType::done) continue;
+    *finish = event.done.finish;
+    return true;
+  }
+  return false;
+}
+
+// What an engine says that has nothing else to do, and nothing there.
+Answer alone(const SmallModel& model, u32 which) {
+  SavedLife own(model, {});
+  const auto session = own.engine().create_session();
+  ask(own.engine(), *session, some_prompt(which));
+  own.open.run();
+  Answer answer;
+  Finish finish{};
+  REQUIRE(read(own.engine(), *session, &answer, &finish));
+  return answer;
+}
+
+void check_books(const Engine& engine) {
+  lab::Probe::kv(engine).prefixes().index().check_invariants();
+  lab::Probe::kv(engine).pool().check_invariants();
+  CHECK(lab::Probe::blend(engine).is_free());
+}
+
+class Lives {
+ public:
+  Lives(const SmallModel& model, SavedLife& life, u64 seed, u32 n_prompts)
+      : life_(life), random_(seed), n_prompts_(n_prompts) {
+    for (u32 which = 0; which < n_prompts; ++which) alone_[which] = alone(model, which);
+  }
+  void run(u32 n_moves) {
+    for (u32 i = 0; i < n_moves; ++i) {
+      move();
+      for (u64 n = random_.below(4); n > 0 && engine().has_work(); --n) engine().step();
+      look();
+    }
+    life_.open.run();
+    look();
+    check_books(engine());
+  }
+  u32 n_equal = 0, n_cancelled = 0;
+
+ private:
+  struct Talk {
+    bool is_open = false, is_cut = false;
+    u32 which = 0;
+    SessionIdx session = 0;
+    Answer answer{};
+  };
+  Engine& engine() { return life_.engine(); }
+
+  void move() {
+    Talk& talk = talks_[random_.below(talks_.size())];
+    if (!talk.is_open) {
+      const auto session = engine().create_session();
+      if (!session) return;
+      talk = {.is_open = true, .which = static_cast<u32>(random_.below(n_prompts_))};
+      talk.session = *session;
+      return ask(engine(), talk.session, some_prompt(talk.which));
+    }
+    const bool is_idle = engine().session_state(talk.session).state == SessionState::idle;
+    const u64 what = random_.below(12);
+    if (what == 0) engine().request_cancel(talk.session);
+    if (what == 1) {
+      engine().destroy_session(talk.session);
+      talk.is_open = false;
+    }
+    if (what == 2 && is_idle) {  // a cut, and more after it: only its books are looked at
+      const u32 n_ids = engine().session_state(talk.session).n_ids;
+      if (n_ids < 2 || !engine().truncate(talk.session, n_ids / 2 + 1)) return;
+      if (engine().feed(talk.session, random_ids(what, 20)).has_value()) talk.is_cut = true;
+    }
+    if (what == 3 && is_idle) {
+      const auto fork = engine().fork(talk.session);
+      if (!fork) return;
+      engine().destroy_session(talk.session);
+      talk.session = *fork;
+    }
+  }
+
+  void look() {
+    for (Talk& talk : talks_) {
+      Finish finish{};
+      if (!talk.is_open || !read(engine(), talk.session, &talk.answer, &finish)) continue;
+      CAPTURE(talk.which);
+      n_cancelled += finish == Finish::cancelled;
+      if (finish == Finish::length && !talk.is_cut) {
+        CHECK(talk.answer == alone_[talk.which]);
+        ++n_equal;
+      } else {
+        // Blended KV of others stays while they are open.
+        const Status why = engine().session_state(talk.session).last_error.status;
+        CHECK((finish == Finish::cancelled || talk.is_cut || why == Status::would_block));
+      }
+      engine().destroy_session(talk.session);
+      talk.is_open = false;
+    }
+  }
+
+  SavedLife& life_;
+  Random random_;
+  u32 n_prompts_;
+  std::map<u32, Answer> alone_;
+  std::array<Talk, 3> talks_{};
+};
+
+}  // namespace
+
+TEST_CASE("random lives of prompts with chunks, in memory and over a disk") {
+  const SmallModel model("llama", "q8_0");
+  const u64 seed = test::seed_from_environment();
+  CAPTURE(seed);
+  for (const bool on_disk : {false, true}) {
+    CAPTURE(on_disk);
+    SimDisk disk(seed);
+    SavedHow how{.context_tokens = on_disk ? 512u : 800u, .rows_max = 24};
+    if (on_disk) {
+      how.kv_memory_bytes =
+          test::least_kv_memory_bytes(model.path(), test::saved_config(how, /*keeps=*/true));
+    }
+    auto life = on_disk ? std::make_unique<SavedLife>(model, how, disk)
+                        : std::make_unique<SavedLife>(model, how);
+    Lives lives(model, *life, seed, 12);
+    lives.run(400);
+    CHECK(lives.n_equal > 20);
+    CHECK(lives.n_cancelled > 2);
+  }
+}
+
+TEST_CASE("chunks on a disk that gives wrong bytes are computed, and the answers are the same") {
+  const SmallModel model("llama", "q8_0");
+  const u64 seed = test::seed_from_environment();
+  CAPTURE(seed);
+  Random random(seed);
+  SimDisk disk(seed);
+  SavedHow how{.context_tokens = 512, .rows_max = 24};
+  how.kv_memory_bytes = test::least_kv_memory_bytes(model.path(), test::saved_config(how, true));
+  u64 n_damaged = 0, n_errors = 0;
+  for (int life_idx = 0; life_idx < 4; ++life_idx) {
+    SavedLife life(model, how, disk);
+    for (u32 which = 0; which < 8; ++which) {
+      CAPTURE(which);
+      const auto session = life.engine().create_session();
+      REQUIRE(session.has_value());
+      ask(life.engine(), *session, some_prompt(which));
+      Answer answer;
+      Finish finish = Finish::none;
+      while (finish != Finish::length) {
+        if (finish == Finish::error) {  // its own KV was on the disk: it is asked for again
+          answer = {};
+          const u64 n_ids = some_prompt(which).ids.size();
+          REQUIRE(life.engine().truncate(*session, static_cast<u32>(n_ids)).has_value());
+          REQUIRE(generate(life.engine(), *session).has_value());
+        }
+        while (!read(life.engine(), *session, &answer, &finish)) {
+          life.engine().step();
+          if (life_idx == 0) continue;
+          const u64 n_bits = 8 * disk.file_bytes(test::kSavedFile).size();
+          disk.flip_bit(test::kSavedFile, n_bits / 8 + random.below(n_bits - n_bits / 8));
+        }
+        n_errors += finish == Finish::error;
+      }
+      CHECK(answer == alone(model, which));
+      life.engine().destroy_session(*session);
+      check_books(life.engine());
+    }
+    n_damaged += lab::Probe::kv(life.engine()).stats().moved.n_lost;
+  }
+  MESSAGE(n_damaged, " groups could not be read, ", n_errors, " answers were asked for again");
+  CHECK(n_damaged > 0);
+}
+
+}  // namespace tarn::engine::blend_life_test

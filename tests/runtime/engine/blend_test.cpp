@@ -1,0 +1,355 @@
+// Goal    a prompt with chunks has the logits that CacheBlend's steps give: K of a chunk turned to
+//         its place, V as it was computed alone, the tokens whose V differs most computed anew,
+//         each row over all slots before it (METHODS 3.2 and 14.3). A share of 1 has a prefill's
+//         bits. No bit depends on where a chunk's KV was, on slices, threads or neighbours.
+// Method  an f64 model with K and V placed in it (tests/support/reference_model.h), and the same
+//         with a wrong distance, a wrong choice, a choice of another share: these must be further
+//         away. Bits are compared between engines.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "runtime/lab/probe.h"
+#include "tests/runtime/engine/saved_life.h"
+#include "tests/support/logits.h"
+#include "tests/support/reference_model.h"
+#include "tests/support/slow_build.h"
+
+namespace tarn::engine::blend_test {
+namespace {
+
+using method::ChunkSpan;
+using test::LogitsRecord;
+using test::OpenEngine;
+using test::random_ids;
+using test::ReferenceModel;
+using test::SavedHow;
+using test::SavedLife;
+using test::SimDisk;
+using test::SmallModel;
+
+constexpr u32 kPage = test::kSavedPage, kVocab = 1024, kBos = 1;
+
+// A prompt: ids, and where its chunks are.
+struct Prompt {
+  std::vector<u32> ids;
+  std::vector<ChunkSpan> chunks;
+};
+struct Passage {
+  u64 seed;
+  u32 n;
+  bool is_chunk;
+};
+
+// Passages behind BOS; one of the same seed and length has the same tokens.
+Prompt prompt_of(const std::vector<Passage>& passages) {
+  Prompt prompt{.ids = {kBos}, .chunks = {}};
+  for (const Passage& passage : passages) {
+    const u32 begin = static_cast<u32>(prompt.ids.size());
+    const auto ids = random_ids(passage.seed, passage.n);
+    prompt.ids.insert(prompt.ids.end(), ids.begin(), ids.end());
+    if (passage.is_chunk) prompt.chunks.push_back({begin, begin + passage.n});
+  }
+  return prompt;
+}
+
+// A text, three chunks with another text between two of them, a question.
+const std::vector<Passage> kPassages = {{1, 11, false}, {2, 70, true},  {3, 51, true},
+                                        {4, 5, false},  {5, 100, true}, {6, 9, false}};
+Prompt usual_prompt() { return prompt_of(kPassages); }
+
+SessionIdx feed_parts(Engine& engine, const Prompt& prompt, f32 recompute) {
+  const auto session = engine.create_session();
+  REQUIRE(session.has_value());
+  REQUIRE(engine.feed_parts(*session, prompt.ids, prompt.chunks, recompute).has_value());
+  return *session;
+}
+
+// The logits behind the last token. What is fed is computed before they are watched.
+std::vector<f32> last_logits(OpenEngine& open, SessionIdx session, test::Said* said = nullptr) {
+  open.run();
+  const u32 n_ids = open.engine.session_state(session).n_ids;
+  LogitsRecord record;
+  lab::Probe(open.engine).watch_logits(session, &LogitsRecord::on_logits, &record);
+  REQUIRE(open.engine.generate(session, {.max_tokens = 6, .ignore_end = true}).has_value());
+  const test::Said own = test::read_all(open.engine, session);
+  if (said != nullptr) *said = own;
+  lab::Probe(open.engine).watch_logits(session, nullptr, nullptr);
+  std::vector<f32> out;
+  for (u64 i = n_ids - 1; i < record.rows.size(); ++i)
+    out.insert(out.end(), record.rows[i].begin(), record.rows[i].end());
+  return out;
+}
+std::vector<f32> first_row(const std::vector<f32>& logits) {
+  return {logits.begin(), logits.begin() + kVocab};
+}
+
+Config config_of(u32 rows_max = 64, const char* isa = "generic", u32 n_threads = 1,
+                 KvTypeChoice type = KvTypeChoice::f16) {
+  Config config = test::saved_config({.kv_type = type, .rows_max = rows_max}, /*keeps=*/false);
+  config.n_threads = n_threads;
+  test::set_text(config.isa, isa);
+  return config;
+}
+
+std::vector<f32> blended(const SmallModel& model, const Prompt& prompt, f32 recompute,
+                         const Config& config = config_of()) {
+  OpenEngine open(model.path(), config);
+  return last_logits(open, feed_parts(open.engine, prompt, recompute));
+}
+std::vector<f32> prefilled(const SmallModel& model, const Prompt& prompt,
+                           const Config& config = config_of()) {
+  OpenEngine open(model.path(), config);
+  return last_logits(open, open.session_with(prompt.ids));
+}
+
+bool same_bits(const std::vector<f32>& a, const std::vector<f32>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(f32)) == 0;
+}
+
+// The reference's chunks: whole pages of the ids, behind BOS where the vocabulary begins with it.
+struct Placed {
+  ReferenceModel::Kv kv;
+  std::vector<bool> is_placed;
+};
+Placed placed(const ReferenceModel& reference, const Prompt& prompt, u32 wrong_by = 0) {
+  const ReferenceModel::Kv whole = reference.kv(prompt.ids);
+  Placed out{whole, std::vector<bool>(prompt.ids.size(), false)};
+  for (const ChunkSpan& chunk : prompt.chunks) {
+    std::vector<u32> source;
+    if (reference.begins_with_bos()) source.push_back(kBos);
+    const u32 n_bos = static_cast<u32>(source.size()), begin = chunk.begin - n_bos;
+    source.insert(source.end(), prompt.ids.begin() + chunk.begin, prompt.ids.begin() + chunk.end);
+    source.resize(source.size() / kPage * kPage);
+    const ReferenceModel::Kv kv = reference.kv(source, begin + wrong_by);
+    for (u32 i = n_bos; i < source.size(); ++i) {
+      out.is_placed[begin + i] = true;
+      for (u64 layer = 0; layer < kv.keys.size(); ++layer) {
+        out.kv.keys[layer][begin + i] = kv.keys[layer][i];
+        out.kv.values[layer][begin + i] = kv.values[layer][i];
+      }
+    }
+  }
+  return out;
+}
+
+// Tokens to compute: those without placed KV, and of the others the share whose V of layer 1
+// differs most.
+std::vector<bool> choice(const ReferenceModel& reference, const Prompt& prompt, const Placed& p,
+                         f64 recompute) {
+  const ReferenceModel::Kv whole = reference.kv(prompt.ids);
+  std::vector<bool> computed(prompt.ids.size());
+  std::vector<std::pair<f64, u32>> deviations;
+  for (u32 t = 0; t < prompt.ids.size(); ++t) {
+    computed[t] = !p.is_placed[t];
+    if (computed[t]) continue;
+    f64 sum = 0;
+    for (u64 i = 0; i < whole.values[1][t].size(); ++i)
+      sum += std::pow(whole.values[1][t][i] - p.kv.values[1][t][i], 2);
+    deviations.emplace_back(-sum, t);
+  }
+  std::ranges::sort(deviations);
+  const auto n = static_cast<u64>(recompute * static_cast<f64>(deviations.size()));
+  for (u64 i = 0; i < n; ++i) computed[deviations[i].second] = true;
+  return computed;
+}
+
+f64 away(const std::vector<f64>& want, const std::vector<f32>& got) {
+  return test::logits_distance(want, got, kVocab, 0.0).relative_l2;
+}
+
+// Rounding of f16 KV, of a turned K's f16 and of f32 sums; wrong rules are further away than kFar.
+constexpr f64 kNear = 2e-3, kFar = 1e-2;
+
+}  // namespace
+
+TEST_CASE("all tokens computed anew: the bits of a prefill, for each type of KV and slice") {
+  const Prompt prompt = usual_prompt();
+  for (const char* arch : {"llama", "qwen2", "qwen3"}) {
+    if (test::kSlowBuild && arch != std::string("llama")) continue;
+    const SmallModel model(arch, "q8_0", 1, 3);
+    for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0}) {
+      for (const u32 rows_max : {4u, 64u, 512u}) {
+        CAPTURE(arch);
+        CAPTURE(static_cast<u32>(type));
+        CAPTURE(rows_max);
+        const Config config = config_of(rows_max, "auto", 2, type);
+        const auto want = prefilled(model, prompt, config);
+        CHECK(same_bits(blended(model, prompt, 1.0f, config), want));
+        CHECK_FALSE(same_bits(blended(model, prompt, 0.0f, config), want));
+      }
+    }
+  }
+}
+
+TEST_CASE("no token computed anew: full reuse, with K turned to its place") {
+  const Prompt prompt = usual_prompt();
+  for (const char* arch : {"llama", "qwen2", "qwen3"}) {
+    CAPTURE(arch);
+    const SmallModel model(arch, "f16", 1, 3);
+    const ReferenceModel reference(model.path());
+    const auto got = first_row(blended(model, prompt, 0.0f));
+    const auto at = [&](u32 wrong_by) {
+      const Placed p = placed(reference, prompt, wrong_by);
+      return reference.blended_logits(prompt.ids, p.kv, choice(reference, prompt, p, 0));
+    };
+    CHECK(away(at(0), got) < kNear);
+    CHECK(away(at(1), got) > kFar);
+    CHECK(away(reference.logits(prompt.ids, prompt.ids.size() - 1), got) > kFar);
+  }
+}
+
+TEST_CASE("the tokens whose V differs most are computed anew, over all chunks at once") {
+  const Prompt prompt = usual_prompt();
+  for (const char* arch : {"llama", "qwen2", "qwen3"}) {
+    const SmallModel model(arch, "f16", 1, 3);
+    const ReferenceModel reference(model.path());
+    const Placed p = placed(reference, prompt);
+    const u64 n_placed = static_cast<u64>(std::ranges::count(p.is_placed, true));
+    for (const f32 recompute : {0.15f, 0.5f}) {
+      CAPTURE(arch);
+      CAPTURE(recompute);
+      OpenEngine open(model.path(), config_of());
+      test::Said said;
+      const auto got =
+          first_row(last_logits(open, feed_parts(open.engine, prompt, recompute), &said));
+      const auto computed = choice(reference, prompt, p, recompute);
+      const auto chosen = lab::Probe::blend(open.engine).is_chosen();
+      u64 n_other = 0, n_chosen = 0;
+      for (u32 t = 0; t < prompt.ids.size(); ++t) {
+        n_other += p.is_placed[t] && chosen[t] != computed[t];
+        n_chosen += p.is_placed[t] && chosen[t];
+      }
+      CHECK(n_other == 0);
+      CHECK(n_chosen == static_cast<u64>(recompute * static_cast<f32>(n_placed)));
+      CHECK(said.done.reused.n_recomputed == n_chosen);
+      CHECK(said.done.reused.n_placed == n_placed - n_chosen);
+      CHECK(away(reference.blended_logits(prompt.ids, p.kv, computed), got) < kNear);
+      auto other = computed;  // as many, the ones that differ least
+      for (u32 t = 0; t < prompt.ids.size(); ++t) other[t] = !p.is_placed[t] || !computed[t];
+      CHECK(away(reference.blended_logits(prompt.ids, p.kv, other), got) > kFar);
+    }
+  }
+}
+
+TEST_CASE("nearer to the prefill with each share, and nearer than by chance") {
+  const Prompt prompt = usual_prompt();
+  const SmallModel model("llama", "f16", 1, 3);
+  const auto want = prefilled(model, prompt);
+  const std::vector<f64> full(want.begin(), want.begin() + kVocab);
+  f64 before = HUGE_VAL;
+  for (const f32 recompute : {0.0f, 0.15f, 0.5f, 1.0f}) {
+    const f64 error = away(full, first_row(blended(model, prompt, recompute)));
+    MESSAGE("share ", recompute, ": ", error);
+    CHECK(error < before);
+    before = error;
+  }
+  CHECK(before == 0);
+}
+
+TEST_CASE("slices, threads, ISA and a neighbour change no bit") {
+  const Prompt prompt = usual_prompt();
+  const SmallModel model("llama", "q4_k", 1, 3);
+  for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0}) {
+    const auto want = blended(model, prompt, 0.3f, config_of(64, "generic", 1, type));
+    for (const u32 rows_max : {4u, 7u, 512u}) {
+      CAPTURE(rows_max);
+      CHECK(same_bits(blended(model, prompt, 0.3f, config_of(rows_max, "auto", 2, type)), want));
+    }
+    OpenEngine open(model.path(), config_of(16, "auto", 2, type));
+    const SessionIdx beside = open.session_with(random_ids(9, 100));
+    REQUIRE(open.engine.generate(beside, {.max_tokens = 100, .ignore_end = true}).has_value());
+    const SessionIdx session = feed_parts(open.engine, prompt, 0.3f);
+    CHECK(same_bits(last_logits(open, session), want));
+  }
+}
+
+TEST_CASE("where a chunk's KV was changes no bit: nowhere, in memory, on the disk, evicted") {
+  const Prompt prompt = usual_prompt();
+  const SmallModel model("llama", "q8_0", 1, 3);
+  for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0}) {
+    for (const f32 recompute : {0.0f, 0.2f}) {
+      CAPTURE(static_cast<u32>(type));
+      CAPTURE(recompute);
+      const SavedHow how{.kv_type = type};
+      const auto want = blended(model, prompt, recompute, test::saved_config(how, false));
+      SimDisk disk(3);
+      for (const bool few_frames : {false, true}) {
+        CAPTURE(few_frames);
+        SavedHow stored = how;
+        if (few_frames) {
+          stored.kv_memory_bytes =
+              test::least_kv_memory_bytes(model.path(), test::saved_config(how, /*keeps=*/true));
+        }
+        SavedLife life(model, stored, disk);
+        for (int again = 0; again < 3; ++again) {
+          CAPTURE(again);
+          const SessionIdx session = feed_parts(life.engine(), prompt, recompute);
+          CHECK(same_bits(last_logits(life.open, session), want));
+          if (again == 1) REQUIRE(life.engine().save(session, "talk").has_value());
+          life.engine().destroy_session(session);
+          lab::Probe::kv(life.engine()).prefixes().index().check_invariants();
+          lab::Probe::kv(life.engine()).pool().check_invariants();
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("other orders take the chunks' pages; a changed token does not") {
+  const SmallModel model("llama", "q8_0", 1, 3);
+  OpenEngine open(model.path(), config_of());
+  const auto n_computed = [&](const Prompt& prompt) {
+    const u64 before = open.engine.status().counters.n_prefill_rows;
+    const SessionIdx session = feed_parts(open.engine, prompt, 0.0f);
+    (void)last_logits(open, session);
+    open.engine.destroy_session(session);
+    return open.engine.status().counters.n_prefill_rows - before;
+  };
+  const u64 cold = n_computed(usual_prompt());
+  const Prompt turned = prompt_of(
+      {{1, 11, false}, {5, 100, true}, {3, 51, true}, {4, 5, false}, {2, 70, true}, {6, 9, false}});
+  const u64 warm = n_computed(turned);
+  Prompt changed = turned;
+  changed.ids[changed.chunks[0].begin + 40] ^= 1;
+  const u64 missed = n_computed(changed);
+  const u32 n_pages = (101 / kPage + 52 / kPage + 71 / kPage) * kPage, n_chunks = 3;
+  CHECK(warm == turned.ids.size() - (n_pages - n_chunks));
+  CHECK(cold - warm == n_pages);
+  CHECK(missed - warm == (101 / kPage - 41 / kPage) * kPage);
+}
+
+TEST_CASE("blended KV is nobody's prefix, and exact KV is not replaced by it") {
+  const Prompt prompt = usual_prompt();
+  const SmallModel model("llama", "q8_0", 1, 3);
+  const auto want = prefilled(model, prompt);
+  OpenEngine open(model.path(), config_of());
+  const SessionIdx session = feed_parts(open.engine, prompt, 0.1f);
+  const auto approximate = last_logits(open, session);
+  const SessionIdx exact = open.session_with(prompt.ids);
+  test::Said said;
+  CHECK(same_bits(last_logits(open, exact, &said), want));
+  CHECK(said.done.reused.n_tokens() <= prompt.chunks[0].begin);
+  // And the other way around: the whole prompt is there, and the chunks are blended all the same.
+  open.engine.destroy_session(session);
+  CHECK(same_bits(last_logits(open, feed_parts(open.engine, prompt, 0.1f)), approximate));
+}
+
+TEST_CASE("a first chunk at its own prefix is exact, and of one prompt nothing is approximate") {
+  const SmallModel model("llama", "q8_0", 1, 3);
+  const Prompt alone = prompt_of({{2, 70, true}, {6, 9, false}});
+  OpenEngine open(model.path(), config_of());
+  test::Said said;
+  CHECK(same_bits(last_logits(open, feed_parts(open.engine, alone, 0.0f), &said),
+                  prefilled(model, alone)));
+  CHECK(said.done.reused.n_placed == 0);
+  const Prompt two = prompt_of({{2, 70, true}, {3, 51, true}, {6, 9, false}});
+  CHECK(same_bits(last_logits(open, feed_parts(open.engine, two, 0.0f), &said),
+                  blended(model, two, 0.0f)));
+  CHECK(said.done.reused.n_from_memory == 70 / kPage * kPage);
+  CHECK(said.done.reused.n_placed == 52 / kPage * kPage - 1);
+}
+
+}  // namespace tarn::engine::blend_test
