@@ -10,6 +10,7 @@
 #include "tools/tarn-bench/long_report.h"
 #include "tools/tarn-bench/output.h"
 #include "tools/tarn-bench/record.h"
+#include "tools/tarn-bench/reuse.h"
 #include "tools/tarn-bench/runner.h"
 #include "tools/tarn-bench/shell_quoted.h"
 #include "tools/tarn-bench/value_list.h"
@@ -106,7 +107,7 @@ void add_fixed_options(const tools::Command& app) {
 
 int run_command_line(int argc, char** argv) {
   Options o;
-  std::string long_path, record, budgets = "2048,512";
+  std::string long_path, record, budgets = "2048,512", reuse, shares = "0,0.05,0.1,0.15,0.18";
   tools::CommandLine app(
       "tarn-bench measures prompt reading (pp), generation (tg) and both (pg) as llama-bench "
       "does.",
@@ -172,6 +173,13 @@ int run_command_line(int argc, char** argv) {
       "measure full, q8_0, q4_0, PQCache and window at every --fill-kv (default 1024,8192,32768), "
       "with --store also over the disk, and the time to first tokens at every -p; write a report "
       "with plots to this HTML file");
+  app.add_option(
+      "--reuse", reuse,
+      "measure the time to the first token of a prompt of passages, PASSAGESxTOKENS as in 6x512, "
+      "by what of its KV is there: nothing, a prefix, chunks in memory and with --store on the "
+      "disk, of which --shares are computed anew");
+  app.add_option("--shares", shares, "with --reuse: shares of the chunks' tokens")
+      .capture_default_str();
   app.add_option("--k-list", budgets, "with --long: values of --k").capture_default_str();
   app.add_option("--config", o.config_paths,
                  "configuration file (TOML; keys: configs/README.md); may be repeated, a later "
@@ -206,7 +214,9 @@ int run_command_line(int argc, char** argv) {
   if (const auto code = app.parse(argc, argv)) return *code;
   if (o.models.empty()) o.models.emplace_back();
   const auto built_in = tools::built_in_unless_named(o.models.front());
-  if (long_path.empty()) {
+  if (!reuse.empty()) {
+    run_reuse({.base = o, .passages = reuse, .shares = shares});
+  } else if (long_path.empty()) {
     run(o, record, command_line(argc, argv));
   } else {
     run_long({.base = o, .budgets = parse_values(budgets), .path = long_path}, record,
