@@ -25,7 +25,8 @@ LINES = [json.loads(line) for line in
 ROUTES = [line for line in LINES if "path" in line]
 FIELDS = [line for line in LINES if "field" in line]
 # Of FieldType.
-BOOLEAN, INTEGER, NUMBER, TEXT, TEXTS, PROMPT, IDS, BIASES, MESSAGES, OBJECT, JSON, ANY = range(12)
+(BOOLEAN, INTEGER, NUMBER, TEXT, TEXTS, PASSAGES, PROMPT, IDS, BIASES, MESSAGES, OBJECT, JSON,
+ ANY) = range(13)
 
 
 def resolved(schema):
@@ -96,7 +97,7 @@ def bounds_of(line, value):
     if kind == TEXTS:
         lists = next(part for part in value["oneOf"] if part["type"] == "array")
         return (lists.get("minItems", 0), lists["maxItems"]), (least, most)
-    if kind == IDS:
+    if kind in (IDS, PASSAGES):
         return (value.get("minItems", 0), value.get("maxItems", most)), (least, most)
     return None, None
 
@@ -104,7 +105,7 @@ def bounds_of(line, value):
 def check_bounds():
     """types, bounds and defaults of served fields are the same"""
     names = {BOOLEAN: "boolean", INTEGER: "integer", NUMBER: "number", TEXT: "string",
-             IDS: "array", MESSAGES: "array", OBJECT: "object", JSON: "object"}
+             IDS: "array", PASSAGES: "array", MESSAGES: "array", OBJECT: "object", JSON: "object"}
     for line in FIELDS:
         if line["kind"] != "served":
             continue

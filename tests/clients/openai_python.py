@@ -158,6 +158,30 @@ def check_prompts():
     require(complete([ids, ids]).choices[1].text == alone[0])
 
 
+def check_chunks():
+    """chunks: passages in any order in front of a prompt; the reply says what was placed"""
+    first = "".join(f"Note {i}: the valve X{i} is set to {i * 7 % 97}.\n" for i in range(30))
+    second = "".join(f"Note {i}: pump P{i} runs at {i * 5 % 89} rpm.\n" for i in range(30))
+    def ask(chunks, **fields):
+        answer = complete("Q: What is the valve X3?\nA:", max_tokens=8,
+                          extra_body={"tarn": {"chunks": chunks, **fields}})
+        return answer.choices[0].text, answer.model_extra["tarn"]
+    whole = ask([first, second])[1]
+    require(whole["reused"]["placed"] == whole["recomputed"] == 0 and not whole["approximate"])
+    for order in ([first, second], [second, first]):
+        again = [ask(order, recompute=0.2) for _ in range(2)]
+        require(again[0][0] == again[1][0], "a second answer differs")
+        tarn = again[1][1]
+        require(tarn["approximate"] and tarn["reused"]["placed"] > 0 and tarn["recomputed"] > 0)
+    for body, word in [({"chunks": [""]}, "empty"), ({"chunks": "a"}, "list"),
+                       ({"chunks": ["a"], "recompute": 2}, "recompute"),
+                       ({"chunks": ["a"] * 129}, "128")]:
+        error = refused(lambda body=body: complete("a", extra_body={"tarn": body}))
+        require(word in error.body["message"], f"{error.body}")
+    error = refused(lambda: chat(extra_body={"tarn": {"chunks": ["a"]}}))
+    require(error.body["param"] == "tarn.chunks", f"{error.body}")
+
+
 def check_n():
     """n: so many choices, equal when greedy, reproducible with a seed, streamed by index"""
     greedy = chat(n=3)
@@ -291,7 +315,7 @@ def check_retry():
 
 
 CHECKS = [check_models, check_chat, check_chat_parts, check_chat_stream, check_stream_helper,
-          check_reuse, check_completions, check_prompts, check_n, check_seed, check_logprobs,
+          check_reuse, check_completions, check_prompts, check_chunks, check_n, check_seed, check_logprobs,
           check_errors, check_refused, check_gone, check_parallel, check_retry]
 
 if __name__ == "__main__":

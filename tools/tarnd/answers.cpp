@@ -26,6 +26,23 @@ u64 retry_seconds(std::string_view sentence) {
   return std::max<u64>((ms + kMsPerSecond - 1) / kMsPerSecond, 1);
 }
 
+void add_parts(const std::vector<std::string>& chunks, const Prompt& prompt,
+               std::vector<tarn_part>* parts) {
+  for (const std::string& chunk : chunks) {
+    tarn_part part = TARN_INIT(tarn_part);
+    part.is_chunk = 1;
+    part.text = chunk.data();
+    part.text_bytes = chunk.size();
+    parts->push_back(part);
+  }
+  tarn_part own = TARN_INIT(tarn_part);
+  own.text = prompt.has_ids ? nullptr : prompt.text.data();
+  own.text_bytes = prompt.has_ids ? 0 : prompt.text.size();
+  own.ids = prompt.ids.data();
+  own.n_ids = prompt.ids.size();
+  parts->push_back(own);
+}
+
 }  // namespace
 
 HttpError error_of(int32_t status, const std::string& sentence) {
@@ -65,6 +82,9 @@ Answer::Answer(Answers& all, AnswerPlan plan, std::unique_ptr<AnswerSink> sink)
   plan_.options.n_stops = static_cast<u32>(stop_texts_.size());
   plan_.options.logit_biases = plan_.biases.data();
   plan_.options.n_logit_biases = static_cast<u32>(plan_.biases.size());
+  for (const Prompt& prompt : plan_.prompts) {
+    if (!plan_.chunks.empty()) add_parts(plan_.chunks, prompt, &parts_);
+  }
   n_undone_ = plan_.n_prompts() * plan_.n_choices;
   lanes_.resize(n_undone_);
   forks_left_.assign(plan_.n_prompts(), plan_.n_choices - 1);
@@ -163,6 +183,12 @@ void Answer::feed(u32 choice) {
                                        plan_.messages_json.size(), &options, request);
         }
         const Prompt& prompt = plan_.prompts[choice / plan_.n_choices];
+        if (!parts_.empty()) {
+          const u32 n = static_cast<u32>(plan_.chunks.size()) + 1;
+          const u32 flags = TARN_PARSE_SPECIAL | (is_new ? u32{TARN_ADD_SPECIAL} : 0);
+          return tarn_submit_feed_parts(session, parts_.data() + choice / plan_.n_choices * n, n,
+                                        plan_.recompute, flags, request);
+        }
         if (prompt.has_ids) {
           return tarn_submit_feed(session, prompt.ids.data(), prompt.ids.size(), request);
         }
@@ -274,6 +300,8 @@ void Answer::done(u32 choice, const tarn_event& event) {
     summary_.prefill_ns = std::max(summary_.prefill_ns, event.prefill_ns);
     summary_.n_from_memory += event.reused_from_memory;
     summary_.n_from_disk += event.reused_from_disk;
+    summary_.n_placed += event.n_placed;
+    summary_.n_recomputed += event.n_recomputed;
   }
   lane_done(choice, event.finish);
 }

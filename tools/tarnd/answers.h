@@ -29,8 +29,10 @@ struct AnswerPlan {
   bool is_chat = false;
   std::string messages_json, arguments_json;  // of a chat
   bool has_generation_prompt = true;
-  std::vector<Prompt> prompts;  // of a completion
-  u32 n_choices = 1;            // of each prompt
+  std::vector<Prompt> prompts;      // of a completion
+  std::vector<std::string> chunks;  // in front of each prompt
+  f32 recompute = TARN_RECOMPUTE_AUTO;
+  u32 n_choices = 1;  // of each prompt
   tarn_generate_options options = TARN_INIT(tarn_generate_options);
   bool reads_alone = false;  // no token is generated
   std::vector<std::string> stops;
@@ -44,6 +46,7 @@ struct AnswerPlan {
 struct AnswerSummary {
   u64 n_prompt_tokens = 0, n_generated = 0;
   u64 n_from_memory = 0, n_from_disk = 0;
+  u64 n_placed = 0, n_recomputed = 0;  // tokens of chunks
   u64 prefill_ns = 0, decode_ns = 0;
   u64 n_select_steps = 0;
   f64 kv_read_ratio = 1;
@@ -120,7 +123,8 @@ class Answer {
   std::unique_ptr<AnswerSink> sink_;  // nullptr: over
   std::unique_ptr<AnswerSink> past_sink_;
   std::vector<const char*> stop_texts_;
-  std::vector<Lane> lanes_;  // choices of the first prompt first
+  std::vector<tarn_part> parts_;  // of the prompts, each with its chunks
+  std::vector<Lane> lanes_;       // choices of the first prompt first
   std::vector<u32> forks_left_;
   AnswerSummary summary_;
   u32 n_pending_ = 0, n_undone_ = 0;

@@ -217,8 +217,11 @@ void CompletionReply::write_end(JsonLine& json, const AnswerSummary& summary) co
   json.key("select").text(form_.select).key("tenant").text(form_.tenant);
   json.key("reused").begin_object().key("tokens").number(n_cached);
   json.key("from_memory").number(summary.n_from_memory);
-  json.key("from_disk").number(summary.n_from_disk).end_object();
-  json.key("approximate").boolean(summary.n_select_steps > 0 && summary.kv_read_ratio < 1);
+  json.key("from_disk").number(summary.n_from_disk);
+  json.key("placed").number(summary.n_placed).end_object();
+  json.key("recomputed").number(summary.n_recomputed);
+  const bool selects = summary.n_select_steps > 0 && summary.kv_read_ratio < 1;
+  json.key("approximate").boolean(selects || summary.n_placed > 0);
   json.end_object();
 }
 

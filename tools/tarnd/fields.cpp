@@ -20,8 +20,8 @@ constexpr Field integer(const char* name, u8 endpoints, i64 Body::*to, f64 least
   field.integer = to;
   return field;
 }
-constexpr Field number(const char* name, f64 Body::*to, f64 least, f64 most) {
-  Field field{name, kBoth, Type::number, kServed, least, most};
+constexpr Field number(const char* name, f64 Body::*to, f64 least, f64 most, u8 endpoints = kBoth) {
+  Field field{name, endpoints, Type::number, kServed, least, most};
   field.number = to;
   return field;
 }
@@ -76,6 +76,10 @@ constexpr Field kFields[] = {
     text("tarn.session", kBoth, &Body::session, 1, 128),
     text("tarn.select", kBoth, &Body::select, 0, 64),
     flag("tarn.background", kBoth, &Body::background),
+    list("tarn.chunks", kCompletions, Type::passages, 0, kChunksMax),
+    refused("tarn.chunks", kChat),
+    number("tarn.recompute", &Body::recompute, 0, 1, kCompletions),
+    refused("tarn.recompute", kChat),
 
     text("content", kTokenize, &Body::content, 0, kTextMax, true),
     flag("add_special", kTokenize, &Body::add_special),
@@ -150,6 +154,7 @@ const char* field_type_name(FieldType type) {
                                     "a number",
                                     "a text",
                                     "a text or a list of texts",
+                                    "a list of texts",
                                     "a text, a list of texts, or token ids",
                                     "a list of token ids",
                                     "an object of token ids and biases",

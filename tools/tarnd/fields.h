@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "platform/base/types.h"
-#include "runtime/api/tarn.h"
+#include "runtime/api/tarn_chunks.h"
 
 namespace tarn::daemon {
 
@@ -35,6 +35,7 @@ enum class FieldType : u8 {
   number,
   text,      // bounds: bytes
   texts,     // one text or a list; bounds: how many, each 1..128 bytes
+  passages,  // a list of texts; bounds: how many, each of a byte at least
   prompt,    // a text, a list of texts, ids, or a list of lists of ids; bounds: how many prompts
   ids,       // a list; bounds: how many
   biases,    // {"ID": bias} or [[ID, bias]]; bounds: how many
@@ -71,6 +72,8 @@ struct Body {
   std::vector<Prompt> prompts;
   std::string session, select;
   bool background = false;
+  std::vector<std::string> chunks;
+  f64 recompute = TARN_RECOMPUTE_AUTO;
   std::string content, name;
   bool add_special = false, parse_special = true, with_pieces = false;
   std::vector<u32> tokens;
@@ -95,7 +98,8 @@ std::span<const Field> fields();
 const Field* find_field(Endpoint endpoint, std::string_view name);
 const char* field_type_name(FieldType type);
 
-inline constexpr u64 kStopsMax = 16, kStopBytesMax = 128, kChoicesMax = 8, kBiasesMax = 256;
+inline constexpr u64 kStopsMax = 16, kStopBytesMax = 128, kChunksMax = 128, kChoicesMax = 8,
+                     kBiasesMax = 256;
 inline constexpr f64 kIntegerMax = 9007199254740991.0;  // 2^53 - 1, as JSON's readers agree on
 
 }  // namespace tarn::daemon

@@ -49,6 +49,8 @@ AnswerPlan plan_of(Body& body, bool is_chat, const Request& request, const Model
   plan.arguments_json = std::move(body.template_arguments_json);
   plan.has_generation_prompt = body.add_generation_prompt;
   plan.prompts = std::move(body.prompts);
+  plan.chunks = std::move(body.chunks);
+  plan.recompute = static_cast<f32>(body.recompute);
   plan.n_choices = static_cast<u32>(body.n);
   plan.options = options_of(body, is_chat);
   plan.reads_alone = body.max_tokens == 0;

@@ -141,6 +141,28 @@ class Texts : public ValueReader {
   Body& body_;
 };
 
+class PassageTexts : public ValueReader {
+ public:
+  PassageTexts(const Field& field, Body& body) : field_(field), body_(body) {
+    body_.chunks.clear();
+  }
+  bool take(const JsonToken& token, u32 depth) override {
+    if (depth == 0 && token.kind == Kind::null) return true;
+    if (depth == 0 && (token.kind == Kind::begin_array || token.kind == Kind::end_array))
+      return true;
+    if (depth != 1 || token.kind != Kind::text) return fail("must be a list of texts");
+    if (token.text.empty()) return fail("must not have an empty text");
+    if (static_cast<f64>(body_.chunks.size()) >= field_.most)
+      return fail("must be at most " + number_text(field_.most) + " texts");
+    body_.chunks.emplace_back(token.text);
+    return true;
+  }
+
+ private:
+  const Field& field_;
+  Body& body_;
+};
+
 class Prompts : public ValueReader {
  public:
   explicit Prompts(Body& body) : body_(body) { body_.prompts.clear(); }
@@ -310,6 +332,8 @@ std::unique_ptr<ValueReader> value_reader(const Field* field, Endpoint endpoint,
   switch (field->type) {
     case FieldType::texts:
       return std::make_unique<Texts>(body);
+    case FieldType::passages:
+      return std::make_unique<PassageTexts>(*field, body);
     case FieldType::prompt:
       return std::make_unique<Prompts>(body);
     case FieldType::ids:
