@@ -14,12 +14,14 @@ the new place. Then rows are computed again:
     random          as many, anywhere
     one-shot        those whose V or KV deviates most at layer 1, for all layers (the authors' code)
     gradual         a shrinking set, chosen anew at each layer (the paper, section 4.3)
+    engine          the engine's own, with --program (tests/bench/blend_answers.cpp)
 
 An answer counts if greedy decoding would give exactly its tokens. Differences to `full` are paired,
 over documents, with 95 % intervals. `crossing` are questions whose chain of copies leaves a chunk.
 Packages numpy and gguf.
 """
 import argparse
+import subprocess
 from collections import defaultdict
 
 import gguf
@@ -291,6 +293,26 @@ def measure(model, book, ratios, draw):
     return found
 
 
+def ask_engine(program, path, books, shares):
+    """The same of the engine: for each share the rights of each book."""
+    def listed(ids):
+        return f"{len(ids)} " + " ".join(map(str, ids)) + "\n"
+    text = ""
+    for book in books:
+        text += listed(book.ids) + f"{len(book.spans)}\n"
+        text += "".join(f"{begin} {end}\n" for begin, end in book.spans)
+        text += f"{len(book.questions)}\n"
+        for asked, said in zip(book.questions, book.answers):
+            text += listed(asked) + listed(said)
+    lines = subprocess.run([program, path, *map(str, shares)], input=text, text=True, check=True,
+                           stdout=subprocess.PIPE).stdout.splitlines()
+    found = defaultdict(list)
+    for line in lines:
+        share, *rights = line.split()
+        found[f"engine {share}"].append((np.array(rights) == "1", np.nan, np.nan))
+    return found
+
+
 def interval(differences):
     """The mean and half of its 95 % interval."""
     return np.mean(differences), 1.96 * np.std(differences, ddof=1) / np.sqrt(len(differences))
@@ -305,6 +327,8 @@ def main():
     parser.add_argument("--chunks", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=4, help="of questions about a document")
     parser.add_argument("--ratios", type=float, nargs="+", default=[0.05, 0.1, 0.15, 0.3])
+    parser.add_argument("--program", help="blend_answers: ask the engine too")
+    parser.add_argument("--engine-alone", action="store_true", help="and the reference not")
     parser.add_argument("--first", type=int, default=0, help="the first document")
     options = parser.parse_args()
     model, tokenizer, draw = Model(options.model), bpe.load(), np.random.default_rng(1)
@@ -312,8 +336,13 @@ def main():
     for i in range(options.first, options.first + options.documents):
         book = Book(FIRST_SEED + i, options.tokens, options.chunks, options.rounds, tokenizer)
         books.append(book)
+        if options.engine_alone:
+            continue
         for name, each in measure(model, book, options.ratios, draw).items():
             results[name].append(each)
+    if options.program:
+        results |= ask_engine(options.program, options.model, books,
+                              ["full", 0, *options.ratios])
     n_tokens = sum(len(book.ids) for book in books)
     crosses = [np.array(book.crosses) for book in books]
     touched = sum(book.n_touched for book in books) / n_tokens
@@ -322,9 +351,9 @@ def main():
           f"{sum(map(len, crosses))} questions, {sum(c.sum() for c in crosses)} crossing\n")
     print("| method | rows a layer | right, % | to full, points | crossing, % | to full, points "
           "| logits' L2 to full |\n|---|---|---|---|---|---|---|")
-    full = results["full"]
+    full = results["engine full" if options.engine_alone else "full"]
     for name, each in results.items():
-        cells = [f"{name}", f"{np.mean([rows for _, _, rows in each]):.0f}"]
+        cells = [f"{name}", f"{np.mean([rows for _, _, rows in each]):.0f}".replace("nan", "")]
         for of in (lambda c: np.ones_like(c), lambda c: c):
             pairs = [(100 * right[of(c)].mean(), 100 * whole[of(c)].mean())
                      for (right, *_), (whole, *_), c in zip(each, full, crosses) if of(c).any()]
