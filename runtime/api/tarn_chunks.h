@@ -7,10 +7,10 @@
  * prefix. As a chunk its KV is computed alone, behind BOS where the vocabulary begins with it, and
  * found again by its tokens, in any order with others. It is placed where the chunk stands now, and
  * a share of its tokens is computed anew: those whose values differ most from what the whole prompt
- * gives them (CacheBlend, arXiv:2405.16444). What follows is approximate, the more so with a smaller
- * share. Only whole pages (kv.page_tokens) are placed; the rest of a chunk is computed, and so is a
- * chunk that is too short for a page. A chunk that stands where it would be computed alone, first
- * behind BOS, is exact. Which tokens an answer has never depends on where a chunk's KV was found.
+ * gives them (CacheBlend, arXiv:2405.16444). What follows is approximate, the more so the smaller
+ * the share. Only whole pages (kv.page_tokens) are placed; the rest of a chunk is computed, and so
+ * is a chunk that is too short for a page. A chunk that stands where it would be computed alone,
+ * first behind BOS, is exact. Where a chunk's KV was found changes no token of an answer.
  *
  * While a session with chunks is open its KV stays: others do not get its room.
  */
@@ -35,11 +35,12 @@ typedef struct tarn_part {
 /* The share that was found for this model and box; all tokens where none was. */
 #define TARN_RECOMPUTE_AUTO (-1.0f)
 
-/* Feeds the parts' tokens, each part tokenized for itself; TARN_ADD_SPECIAL puts BOS in front of the
- * first one. `recompute` is the share of the placed tokens that is computed anew: 0 computes none of
- * them, 1 is tarn_session_feed. Errors are those of that call; TARN_INVALID_REQUEST also: a chunk is
- * empty, a session has more than 128 chunks, recompute is no share; TARN_UNSUPPORTED: KV is on a
- * GPU, or reuse.prefix is false, and recompute is not 1. */
+/* Feeds the parts' tokens, each part tokenized for itself; TARN_ADD_SPECIAL puts BOS in front of
+ * the first one. `recompute` is the share of the chunks' placed tokens that is computed anew: 0
+ * computes none of them, 1 is tarn_session_feed. Errors are those of that call;
+ * TARN_INVALID_REQUEST also: a chunk is empty, a session has more than 128 chunks, recompute is no
+ * share; TARN_UNSUPPORTED: KV is on a GPU, or reuse.prefix is false, and recompute is less than
+ * 1. */
 TARN_API int32_t tarn_session_feed_parts(tarn_session* session, const tarn_part* parts,
                                          uint32_t n_parts, float recompute, uint32_t flags);
 TARN_API int32_t tarn_submit_feed_parts(tarn_session* session, const tarn_part* parts,

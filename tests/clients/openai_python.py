@@ -315,8 +315,8 @@ def check_retry():
 
 
 CHECKS = [check_models, check_chat, check_chat_parts, check_chat_stream, check_stream_helper,
-          check_reuse, check_completions, check_prompts, check_chunks, check_n, check_seed, check_logprobs,
-          check_errors, check_refused, check_gone, check_parallel, check_retry]
+          check_reuse, check_completions, check_prompts, check_chunks, check_n, check_seed,
+          check_logprobs, check_errors, check_refused, check_gone, check_parallel, check_retry]
 
 if __name__ == "__main__":
     with daemon:

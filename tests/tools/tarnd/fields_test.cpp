@@ -98,8 +98,8 @@ void add_bounds(const Field& field, std::vector<Trial>& trials) {
     if (!is_large) trials.push_back({text_of_bytes(field.most + 1), false});
   }
   const bool is_list = field.type == FieldType::texts || field.type == FieldType::ids ||
-                       field.type == FieldType::passages ||
-                       field.type == FieldType::messages || field.type == FieldType::prompt;
+                       field.type == FieldType::passages || field.type == FieldType::messages ||
+                       field.type == FieldType::prompt;
   if (is_list) {
     const char* const item = field.type == FieldType::ids        ? "1"
                              : field.type == FieldType::messages ? R"({"role":"user","content":""})"
