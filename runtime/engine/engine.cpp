@@ -107,7 +107,9 @@ void Engine::collect_blend(const step::Slice& slice) {
   trace_.n_prefill_rows += slice.n_rows;
   if (rows->part != step::RunPart::own) {
     batch.check = blend_.check();
-    return executor_.add(run, rows->ids, 0);
+    executor_.add(run, rows->ids, 0);
+    if (rows->first_id) batch.tokens[batch.runs.back().row_begin] = *rows->first_id;
+    return;
   }
   if (!rows->slots.empty()) return executor_.add_at(run, rows->ids, rows->slots);
   ++trace_.n_waiting;

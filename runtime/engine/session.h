@@ -184,6 +184,7 @@ struct Session {
   void note_cut() {
     if (sequence.n_slots() <= first_approx_slot) first_approx_slot = kNone;
     n_taken = std::min(n_taken, sequence.n_slots());
+    if (sequence.n_slots() < blended_end) generation.reused.forget_blended();
     blended_end = std::min(blended_end, sequence.n_slots());
   }
   // Tokens beyond the first n are gone.

@@ -13,6 +13,7 @@ struct Reused {
   // Of chunks: tokens whose KV was placed, and those that were computed anew. With any of the
   // former what follows is approximate.
   u32 n_placed = 0, n_recomputed = 0;
+  void forget_blended() { n_placed = n_recomputed = 0; }
   void add_blended(u32 n_placed_more, u32 n_recomputed_more) {
     n_placed += n_placed_more;
     n_recomputed += n_recomputed_more;

@@ -205,8 +205,8 @@ class Demo {
   void make_folder(const std::string& name) const;
   // Two layers of one KV head of 128 elements, K and V, f16.
   u64 whole_kv_bytes() const { return u64{command_.n_tokens} * 2 * 2 * 128 * 2; }
-  // The largest whole MiB below an eighth of it.
-  u64 budget_bytes() const { return (whole_kv_bytes() / 8 - 1) / kMiB * kMiB; }
+  // The largest whole quarter of a MiB below an eighth of it.
+  u64 budget_bytes() const { return (whole_kv_bytes() / 8 - 1) / (kMiB / 4) * (kMiB / 4); }
 
   void introduce();
   const Told& read_whole();

@@ -1,6 +1,7 @@
 #include "runtime/method/compute/blend.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
@@ -33,14 +34,11 @@ BlendMemory BlendMemory::carve(Carver& carver, const BlendSizes& sizes) {
     return carver.take<kv::GroupRef>(name,
                                      kv::Sequence::n_entries(n_layers, n_tokens, page_tokens));
   };
-  return {.source_ids = carver.take<u32>("chunk_ids", n_tokens),
-          .deviation = carver.take<f32>("deviation", n_tokens),
-          .order = carver.take<u32>("order", n_tokens),
-          .is_chosen = carver.take<bool>("chosen", n_tokens),
+  return {.deviation = carver.take<f32>("deviation", n_tokens),
           .slots = carver.take<u32>("slots", sizes.rows_max),
           .source = table("chunk", spec.n_cache_layers),
           .check = table("check", sizes.n_check_cache_layers()),
-          .scratch = carver.rows<f32>("keys", sizes.n_workers, page_tokens * spec.head_dim),
+          .scratch = carver.rows<f32>("keys", sizes.n_workers, u64{page_tokens} * spec.head_dim),
           .inv_freq = carver.take<f64>("inv_freq", spec.n_rot / 2),
           .cos = carver.take<f32>("cos", spec.n_rot / 2),
           .sin = carver.take<f32>("sin", spec.n_rot / 2)};
@@ -104,9 +102,7 @@ void Blend::choose() {
   checks_ = false;
   at_ = 0;
   check_.clear();
-  const BlendMemory& memory = args_.memory;
-  n_chosen_ = choose_rows(std::span(chunks_).first(n_chunks_), memory.deviation, memory.order,
-                          memory.is_chosen);
+  n_chosen_ = choose_rows(std::span(chunks_).first(n_chunks_), args_.memory.deviation);
 }
 
 bool Blend::prepare(const BlendTarget& target) {
@@ -126,16 +122,13 @@ bool Blend::prepare(const BlendTarget& target) {
 
 // Pages that are missing are computed, by the next rows.
 void Blend::load(const BlendTarget& target) {
-  const std::span<u32> ids = args_.memory.source_ids.first(n_source());
-  if (loaded_ != at_) {
-    source_.clear();
-    loaded_ = at_;
-    if (args_.bos) ids[0] = *args_.bos;
-    std::copy_n(target.ids.begin() + chunk().begin, chunk().n_tokens(), ids.begin() + n_bos());
-  }
+  if (loaded_ != at_) source_.clear();
+  loaded_ = at_;
   const bool is_at_page = source_.n_slots() % args_.sizes.page_tokens == 0;
-  if (source_.n_slots() < n_source() && is_at_page)
-    (void)args_.kv->prefixes().take(source_, target.root, ids);
+  if (source_.n_slots() == n_source() || !is_at_page) return;
+  with_source_ids(target, [&](std::span<const u32> ids) {
+    static_cast<void>(args_.kv->prefixes().take(source_, target.root, ids));
+  });
 }
 
 u32 Blend::n_ready(const BlendTarget& target) const {
@@ -145,8 +138,9 @@ u32 Blend::n_ready(const BlendTarget& target) const {
     return static_cast<u32>(
         ceil_div(u64{chunk().end - check_.n_slots()} * layers, args_.sizes.spec->n_layers));
   }
-  const auto chosen = args_.memory.is_chosen.first(chunk().end).subspan(target.sequence->n_slots());
-  return std::max(1u, static_cast<u32>(std::ranges::count(chosen, true)));
+  u32 n = 0;
+  for (u32 slot = target.sequence->n_slots(); slot < chunk().end; ++slot) n += is_chosen(slot);
+  return std::max(n, 1u);
 }
 
 Result<Blend::Rows> Blend::take(const BlendTarget& target, u32 n, u32 rows_max) {
@@ -154,28 +148,33 @@ Result<Blend::Rows> Blend::take(const BlendTarget& target, u32 n, u32 rows_max) 
   if (source_.n_slots() < n_source()) {
     n = std::min(n, n_source() - source_.n_slots());
     TARN_CHECK(kv.reserve_frames(source_, n));
-    return Rows{
-        step::RunPart::chunk, &source_, args_.memory.source_ids.subspan(source_.n_slots(), n), {}};
+    const u32 begin = chunk().begin + source_.n_slots() - n_bos();  // in front of it stands BOS
+    Rows rows{step::RunPart::chunk, &source_, target.ids.subspan(begin, n), {}, {}};
+    if (source_.n_slots() < n_bos()) rows.first_id = args_.bos;
+    return rows;
   }
   if (checks_) {
     const BlendSizes& sizes = args_.sizes;
     n = std::max(n, n * sizes.spec->n_layers / (sizes.check_layer() + 1));
     n = std::min({n, rows_max, chunk().end - check_.n_slots()});
     TARN_CHECK(kv.reserve_frames(check_, n));
-    return Rows{step::RunPart::check, &check_, target.ids.subspan(check_.n_slots(), n), {}};
+    return Rows{step::RunPart::check, &check_, target.ids.subspan(check_.n_slots(), n), {}, {}};
   }
   const u32 begin = target.sequence->n_slots();
   const u32 n_slots_max = kSlotsARow * std::max(n, args_.sizes.page_tokens / kSlotsARow);
   u32 n_rows = 0, slot = begin;
   for (; slot < chunk().end && slot - begin < n_slots_max; ++slot) {
-    if (!args_.memory.is_chosen[slot]) continue;
+    if (!is_chosen(slot)) continue;
     if (n_rows == n) break;
     args_.memory.slots[n_rows++] = slot;
   }
   TARN_CHECK(kv.reserve_frames(*target.sequence, slot - begin));
   TARN_CHECK(place(target, std::max(begin, chunk().begin), slot));
-  return Rows{step::RunPart::own, target.sequence, target.ids.subspan(begin, slot - begin),
-              args_.memory.slots.first(n_rows)};
+  return Rows{step::RunPart::own,
+              target.sequence,
+              target.ids.subspan(begin, slot - begin),
+              args_.memory.slots.first(n_rows),
+              {}};
 }
 
 void Blend::commit(const BlendTarget& target, const step::Run& run) {
@@ -183,8 +182,9 @@ void Blend::commit(const BlendTarget& target, const step::Run& run) {
   if (run.part != step::RunPart::chunk) return;
   const u32 page_tokens = args_.sizes.page_tokens, begin = source_.n_slots() / page_tokens;
   source_.commit(run.n_slots);
-  args_.kv->prefixes().list(source_, target.root, args_.memory.source_ids, begin,
-                            source_.n_slots() / page_tokens);
+  with_source_ids(target, [&](std::span<const u32> ids) {
+    args_.kv->prefixes().list(source_, target.root, ids, begin, source_.n_slots() / page_tokens);
+  });
 }
 
 // Each time one page is lost at least, or there is another reason.
@@ -230,7 +230,7 @@ Result<void> Blend::compare(u32 first_token, u32 n, step::Rows v) {
                                args_.kv->pool().page(source_.group(layer, at / page_tokens), h),
                                at % page_tokens, args_.memory.scratch);
       }
-      args_.memory.deviation[token] = static_cast<f32>(sum);
+      args_.memory.deviation[token] = sum >= 0 ? static_cast<f32>(sum) : HUGE_VALF;
     }
     args_.kv->unpin(source_, layer, page, page + n_pages);
   }
@@ -280,7 +280,7 @@ void Blend::place_page(const BlendTarget& target, u32 layer, u32 page, u32 kv_he
   std::array<u8*, kPageTokensMax> slots{};
   for (u32 at = begin; at < end; ++at) {
     const u32 token = chunk().begin + at - n_bos();
-    if (args_.memory.is_chosen[token]) continue;
+    if (is_chosen(token)) continue;
     slots[at - begin] = target.sequence->slot_for_write(layer, kv_head, token);
   }
   place_kv({.table = args_.table,

@@ -39,11 +39,8 @@ struct BlendSizes {
 };
 
 struct BlendMemory {
-  std::span<u32> source_ids;  // [context_tokens]
-  std::span<f32> deviation;   // [context_tokens]
-  std::span<u32> order;       // [context_tokens]
-  std::span<bool> is_chosen;  // [context_tokens]
-  std::span<u32> slots;       // [rows_max]
+  std::span<f32> deviation;  // [context_tokens], and the choice (row_choice.h)
+  std::span<u32> slots;      // [rows_max]
   std::span<kv::GroupRef> source, check;
   std::span<f32> scratch;  // [n_workers, page_tokens * head_dim]
   std::span<f64> inv_freq;
@@ -56,7 +53,8 @@ struct BlendTarget {
   u32 session = 0;
   kv::Sequence* sequence = nullptr;
   store::Key root{};
-  std::span<const u32> ids{};
+  std::span<u32>
+      ids{};  // the one in front of a chunk stands for BOS while the chunk's KV is asked for
 };
 
 class Blend {
@@ -99,6 +97,7 @@ class Blend {
     kv::Sequence* sequence = nullptr;
     std::span<const u32> ids{};    // of the slots that come next
     std::span<const u32> slots{};  // of RunPart::own: where the rows are; none: KV was placed alone
+    std::optional<u32> first_id{};  // in place of the first of ids
   };
   // The next n of n_ready() rows, rows_max at most, with KV placed around them.
   Result<Rows> take(const BlendTarget& target, u32 n, u32 rows_max);
@@ -111,8 +110,8 @@ class Blend {
   // Of the prompt under way: tokens whose KV was placed, and those that are computed anew.
   u32 n_placed() const { return n_tokens_ - n_chosen_; }
   u32 n_recomputed() const { return n_chosen_; }
-  // Tokens of the last prompt, from its first chunk to its last one, that were computed.
-  std::span<const bool> is_chosen() const { return args_.memory.is_chosen; }
+  // Of a token of the last prompt, from its first chunk to its last one: whether it was computed.
+  bool is_chosen(u32 token) const { return method::is_chosen(args_.memory.deviation[token]); }
 
  private:
   static constexpr u32 kNobody = ~u32{0};
@@ -122,6 +121,15 @@ class Blend {
   bool reserve();
   u32 source_slot(u32 token) const { return token - chunk().begin + n_bos(); }
   void load(const BlendTarget& target);
+  // fn(BOS and the chunk's ids): BOS stands in place of the token in front of the chunk meanwhile.
+  template <class Fn>
+  void with_source_ids(const BlendTarget& target, Fn&& fn) const {
+    const std::span<u32> ids = target.ids.subspan(chunk().begin - n_bos(), n_source());
+    const u32 before = ids[0];
+    if (args_.bos) ids[0] = *args_.bos;
+    fn(std::span<const u32>(ids));
+    ids[0] = before;
+  }
   void choose();
   Result<void> place(const BlendTarget& target, u32 from, u32 to);
   Result<void> place_layer(const BlendTarget& target, u32 layer, u32 from, u32 to);

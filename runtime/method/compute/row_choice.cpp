@@ -1,30 +1,51 @@
 #include "runtime/method/compute/row_choice.h"
 
-#include <cmath>
-#include <numeric>
+#include <bit>
 
 #include "platform/base/assert.h"
 
 namespace tarn::method {
+namespace {
 
-u32 choose_rows(std::span<const Chunk> chunks, std::span<const f32> deviation, std::span<u32> order,
-                std::span<bool> is_chosen) {
-  TARN_ASSERT(!chunks.empty());
-  std::fill(is_chosen.begin() + chunks.front().begin, is_chosen.begin() + chunks.back().end, true);
-  u32 n = 0;
+template <class Fn>
+void each_placed(std::span<const Chunk> chunks, Fn&& fn) {
   for (const Chunk& chunk : chunks) {
-    std::fill(is_chosen.begin() + chunk.begin, is_chosen.begin() + chunk.end, false);
-    std::iota(order.begin() + n, order.begin() + n + chunk.n_tokens(), chunk.begin);
-    n += chunk.n_tokens();
+    for (u32 token = chunk.begin; token < chunk.end; ++token) fn(token);
   }
+}
+
+}  // namespace
+
+// The bits of floats >= 0 ascend as they do.
+u32 choose_rows(std::span<const Chunk> chunks, std::span<f32> deviation) {
+  TARN_ASSERT(!chunks.empty());
+  const auto bits = [&](u32 token) { return std::bit_cast<u32>(deviation[token]); };
+  u32 n = 0;
+  each_placed(chunks, [&](u32) { ++n; });
   const f64 share = std::clamp(f64{chunks.front().recompute}, 0.0, 1.0);
   const u32 n_chosen = static_cast<u32>(std::floor(share * n));
-  const auto size = [&](u32 token) {
-    return std::isnan(deviation[token]) ? HUGE_VALF : deviation[token];
+  const auto n_from = [&](u32 least) {
+    u32 n_found = 0;
+    each_placed(chunks, [&](u32 token) { n_found += u32{bits(token) >= least}; });
+    return n_found;
   };
-  std::nth_element(order.begin(), order.begin() + n_chosen, order.begin() + n,
-                   [&](u32 a, u32 b) { return size(a) != size(b) ? size(a) > size(b) : a < b; });
-  for (const u32 token : order.first(n_chosen)) is_chosen[token] = true;
+  u32 bound = 0;  // the largest that n_chosen tokens reach, at least
+  for (u32 bit = u32{1} << 31; bit > 0; bit >>= 1) {
+    if (n_from(bound | bit) >= n_chosen) bound |= bit;
+  }
+  u32 n_ties = n_chosen - (n_chosen > 0 && bound < ~u32{0} ? n_from(bound + 1) : 0);
+  const auto choose = [&](u32 token) { deviation[token] = -deviation[token]; };
+  for (u32 token = chunks.front().begin, i = 0; token < chunks.back().end; ++token) {
+    if (token >= chunks[i].end) ++i;
+    if (token < chunks[i].begin) {
+      choose(token);
+    } else if (n_chosen > 0 && bits(token) > bound) {
+      choose(token);
+    } else if (n_chosen > 0 && bits(token) == bound && n_ties > 0) {
+      --n_ties;
+      choose(token);
+    }
+  }
   return n_chosen;
 }
 

@@ -6,20 +6,23 @@
 // filters anew in each layer. Of the two this one is kept because it is as good
 // (runtime/DECISIONS.md), and lets the chosen tokens be ordinary rows of a prefill.
 //
-//   deviation   [n_tokens] f32, the sum over KV heads and dims of (V - placed V)^2; NaN: infinite
+//   deviation   f32, by token: the sum over KV heads and dims of (V - placed V)^2, >= +0
 //   number      floor(recompute * placed tokens), over all chunks; ties go to the earlier token
-//   memory      lent; no heap
+//   choice      stands in the signs of the deviations: a token with a negative one, -0 too, is
+//               computed
+//   time        32 passes over the tokens; no memory
 #pragma once
 
+#include <cmath>
 #include <span>
 
 #include "runtime/method/compute/chunks.h"
 
 namespace tarn::method {
 
-// Sets is_chosen[t] of every token from the first chunk's begin to the last one's end; returns how
-// many with placed KV are. `order` has room for as many tokens as the chunks have.
-u32 choose_rows(std::span<const Chunk> chunks, std::span<const f32> deviation, std::span<u32> order,
-                std::span<bool> is_chosen);
+// From the first chunk's begin to the last one's end; returns how many with placed KV are chosen.
+u32 choose_rows(std::span<const Chunk> chunks, std::span<f32> deviation);
+
+inline bool is_chosen(f32 deviation) { return std::signbit(deviation); }
 
 }  // namespace tarn::method

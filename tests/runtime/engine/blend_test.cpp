@@ -216,11 +216,11 @@ TEST_CASE("the tokens whose V differs most are computed anew, over all chunks at
       const auto got =
           first_row(last_logits(open, feed_parts(open.engine, prompt, recompute), &said));
       const auto computed = choice(reference, prompt, p, recompute);
-      const auto chosen = lab::Probe::blend(open.engine).is_chosen();
+      const auto chosen = [&](u32 t) { return lab::Probe::blend(open.engine).is_chosen(t); };
       u64 n_other = 0, n_chosen = 0;
       for (u32 t = 0; t < prompt.ids.size(); ++t) {
-        n_other += p.is_placed[t] && chosen[t] != computed[t];
-        n_chosen += p.is_placed[t] && chosen[t];
+        n_other += p.is_placed[t] && chosen(t) != computed[t];
+        n_chosen += p.is_placed[t] && chosen(t);
       }
       CHECK(n_other == 0);
       CHECK(n_chosen == static_cast<u64>(recompute * static_cast<f32>(n_placed)));
@@ -335,6 +335,33 @@ TEST_CASE("blended KV is nobody's prefix, and exact KV is not replaced by it") {
   // And the other way around: the whole prompt is there, and the chunks are blended all the same.
   open.engine.destroy_session(session);
   CHECK(same_bits(last_logits(open, feed_parts(open.engine, prompt, 0.1f)), approximate));
+}
+
+TEST_CASE(
+    "answers select behind a blend, with the same tokens from a disk; a next input keeps it") {
+  const Prompt prompt = usual_prompt();
+  const SmallModel model("llama", "q8_0", 1, 3);
+  for (const bool exact_answers : {false, true}) {
+    CAPTURE(exact_answers);
+    SavedHow how{.select = test::saved_select()};
+    how.select.exact_answers = exact_answers;
+    std::vector<std::vector<u32>> tokens;
+    for (const bool on_disk : {false, true}) {
+      SimDisk disk(3);
+      auto life = on_disk ? std::make_unique<SavedLife>(model, how, disk)
+                          : std::make_unique<SavedLife>(model, how);
+      const SessionIdx session = feed_parts(life->engine(), prompt, 0.2f);
+      tokens.push_back(life->generate(session, 20));
+      const u64 n_rows = life->engine().status().counters.n_prefill_rows;
+      REQUIRE(life->engine().feed(session, random_ids(8, 10)).has_value());
+      const auto more = life->generate(session, 20);
+      tokens.back().insert(tokens.back().end(), more.begin(), more.end());
+      // The question and the answer at most: what was blended stays.
+      CHECK(life->engine().status().counters.n_prefill_rows - n_rows < 9 + 20 + 10 + 8);
+      CHECK(life->engine().status().counters.kv_reads.n_select_steps > 20);
+    }
+    CHECK(tokens[0] == tokens[1]);
+  }
 }
 
 TEST_CASE("a first chunk at its own prefix is exact, and of one prompt nothing is approximate") {
