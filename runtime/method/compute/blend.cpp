@@ -197,18 +197,15 @@ bool Blend::lose_chunk() {
 // ---- Check --------------------------------------------------------------------------------------
 
 step::Check Blend::check() {
-  return {.layer = args_.sizes.check_layer(),
-          .on_values = [](void* self, step::Run& run,
-                          step::Rows v) { static_cast<Blend*>(self)->on_values(run, v); },
-          .context = this};
-}
-
-void Blend::on_values(step::Run& run, step::Rows v) {
-  if (run.state != step::RunState::runs) return;
-  const Result<void> compared = compare(check_.n_slots(), run.n_rows, v);
-  if (compared) return;
-  run.state = step::RunState::failed;
-  args_.kv->note_failure(compared.error());
+  const auto on_values = [](void* context, step::Run& run, step::Rows v) {
+    auto& self = *static_cast<Blend*>(context);
+    if (run.state != step::RunState::runs) return;
+    const Result<void> compared = self.compare(self.check_.n_slots(), run.n_rows, v);
+    if (compared) return;
+    run.state = step::RunState::failed;
+    self.args_.kv->note_failure(compared.error());
+  };
+  return {.layer = args_.sizes.check_layer(), .on_values = on_values, .context = this};
 }
 
 Result<void> Blend::compare(u32 first_token, u32 n, step::Rows v) {

@@ -135,7 +135,6 @@ class Blend {
   Result<void> place_layer(const BlendTarget& target, u32 layer, u32 from, u32 to);
   void place_page(const BlendTarget& target, u32 layer, u32 page, u32 kv_head, u32 worker_idx);
   Result<void> compare(u32 first_token, u32 n, step::Rows v);
-  void on_values(step::Run& run, step::Rows v);
 
   Args args_{};
   kv::Sequence source_{}, check_{};

@@ -34,17 +34,13 @@ u32 choose_rows(std::span<const Chunk> chunks, std::span<f32> deviation) {
     if (n_from(bound | bit) >= n_chosen) bound |= bit;
   }
   u32 n_ties = n_chosen - (n_chosen > 0 && bound < ~u32{0} ? n_from(bound + 1) : 0);
-  const auto choose = [&](u32 token) { deviation[token] = -deviation[token]; };
   for (u32 token = chunks.front().begin, i = 0; token < chunks.back().end; ++token) {
     if (token >= chunks[i].end) ++i;
-    if (token < chunks[i].begin) {
-      choose(token);
-    } else if (n_chosen > 0 && bits(token) > bound) {
-      choose(token);
-    } else if (n_chosen > 0 && bits(token) == bound && n_ties > 0) {
-      --n_ties;
-      choose(token);
-    }
+    const bool is_placed = token >= chunks[i].begin;
+    const bool ties = is_placed && n_ties > 0 && bits(token) == bound;
+    const bool is_large = n_chosen > 0 && bits(token) > bound;
+    if (ties) --n_ties;
+    if (!is_placed || ties || is_large) deviation[token] = -deviation[token];
   }
   return n_chosen;
 }
