@@ -1,9 +1,10 @@
 // The gap between two tokens of running answers while a long prompt comes in (step/pace.h):
 //
-//   gap_bench --model FILE [--answers N] [--tokens N] [--gap MS]
+//   gap_bench --model FILE [--answers N] [--tokens N] [--gap MS] [--share PERCENT]
 //
 // N answers run; then a prompt of --tokens is fed. Prints the gaps of the answers before the prompt
-// and beside it, and how long the prompt takes, beside answers and alone. Build with
+// and beside it, and how long the prompt takes, beside answers and alone. With
+// --share it comes in chunks, of whose tokens that share is computed anew. Build with
 // -DTARN_BENCH=ON.
 #include <algorithm>
 #include <chrono>
@@ -22,11 +23,12 @@ namespace {
 using engine::Engine;
 using engine::SessionIdx;
 
-constexpr u32 kPromptOfAnswer = 32;
+constexpr u32 kPromptOfAnswer = 32, kChunkTokens = 512;
 
 struct Options {
   std::string model;
   u32 n_answers = 4, n_tokens = 16'384, gap_ms = 250;
+  u32 share = 100;  // percent of the prompt's chunks of 512 tokens; 100: it has none
 };
 
 f64 now_s() {
@@ -40,9 +42,15 @@ std::vector<u32> random_ids(u64 seed, u32 n, u32 n_vocab) {
   return ids;
 }
 
-SessionIdx begin(Engine& engine, u64 seed, u32 n_ids, u32 max_tokens) {
+SessionIdx begin(Engine& engine, u64 seed, u32 n_ids, u32 max_tokens, u32 share = 100) {
   const SessionIdx session = tools::value_of(engine.create_session());
-  tools::value_of(engine.feed(session, random_ids(seed, n_ids, engine.spec().n_vocab)));
+  const auto ids = random_ids(seed, n_ids, engine.spec().n_vocab);
+  std::vector<method::ChunkSpan> chunks;
+  for (u32 at = 1; share < 100 && at + kChunkTokens < n_ids; at += kChunkTokens)
+    chunks.push_back({at, at + kChunkTokens});
+  tools::value_of(chunks.empty()
+                      ? engine.feed(session, ids)
+                      : engine.feed_parts(session, ids, chunks, static_cast<f32>(share) * 0.01f));
   tools::value_of(engine.generate(
       session,
       {.sampler = {.wants_logprob = false}, .max_tokens = max_tokens, .ignore_end = true}));
@@ -91,11 +99,11 @@ int run(const Options& options) {
   config.sessions_max = options.n_answers + 1;
   config.context_tokens = u64{2} * options.n_tokens + 4096 * u64{options.n_answers};
   config.budget_bytes = 20 * kGiB;
-  config.reuse.prefix = false;
+  config.reuse.prefix = options.share < 100;
   tools::OwnEngine own(options.model, config);
   Engine& engine = own.get();
   const f64 start_s = now_s();
-  SessionIdx prompt = begin(engine, 1, options.n_tokens, 1);
+  SessionIdx prompt = begin(engine, 1, options.n_tokens, 1, options.share);
   (void)gaps_of(engine, {}, &prompt, 0);
   const f64 alone_s = now_s() - start_s;
   engine.destroy_session(prompt);
@@ -107,7 +115,7 @@ int run(const Options& options) {
   std::printf("| answers | gaps | p50, ms | p99, ms | max, ms |\n|---|---|---|---|---|\n");
   print_row("before the prompt", gaps_of(engine, answers, nullptr, 50));
   const f64 fed_s = now_s();
-  prompt = begin(engine, 2, options.n_tokens, 1);
+  prompt = begin(engine, 2, options.n_tokens, 1, options.share);
   print_row("beside it", gaps_of(engine, answers, &prompt, 0));
   std::printf("\nprompt of %u tokens: %.1f s beside %u answers, %.1f s alone; gap asked %u ms\n",
               options.n_tokens, now_s() - fed_s, options.n_answers, alone_s, options.gap_ms);
@@ -124,7 +132,8 @@ int main(int argc, char** argv) {
                        {.texts = {{"--model", &options.model}},
                         .numbers = {{"--answers", &options.n_answers},
                                     {"--tokens", &options.n_tokens},
-                                    {"--gap", &options.gap_ms}}});
+                                    {"--gap", &options.gap_ms},
+                                    {"--share", &options.share}}});
   try {
     return run(options);
   } catch (const tools::Failure& failure) {
