@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <new>
@@ -273,24 +274,25 @@ class UringBackend final : public IoBackend {
   // buffers are left to the kernel then.
   const char* self_test(int& error) {
     constexpr const char* kFailed = "io_uring failed its self test";
+    const i32 fd = memfd_create("tarn-io-self-test", MFD_CLOEXEC);
+    if (fd < 0) {
+      error = errno;
+      return "io_uring could not be tested: memfd_create is refused";
+    }
     void* const pages =
         mmap(nullptr, 2 * kSectorBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) {
       error = errno;
+      ::close(fd);
       return "io_uring could not be tested: mmap is refused";
     }
     const std::span<std::byte> both(static_cast<std::byte*>(pages), 2 * kSectorBytes);
-    const bool good = passes(both.first(kSectorBytes), both.last(kSectorBytes), error);
+    const bool good = passes(fd, both.first(kSectorBytes), both.last(kSectorBytes), error);
     if (!is_stuck_) munmap(pages, both.size());
     return good ? nullptr : kFailed;
   }
 
-  bool passes(std::span<std::byte> written, std::span<std::byte> read_back, int& error) {
-    const i32 fd = memfd_create("tarn-io-self-test", MFD_CLOEXEC);
-    if (fd < 0) {
-      error = errno;
-      return false;
-    }
+  bool passes(i32 fd, std::span<std::byte> written, std::span<std::byte> read_back, int& error) {
     const IoFile file = files_.adopt(fd);
     register_file(file, fd);
     for (u64 i = 0; i < kSectorBytes; ++i) written[i] = static_cast<std::byte>(i * 31 + 7);
