@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 #include <stdexcept>
 #include <vector>
 
 #include "tools/support/engine_options.h"
 #include "tools/support/own_engine.h"
+#include "tools/support/percentile.h"
 #include "tools/support/stepping.h"
 #include "tools/tarn-bench/random_ids.h"
+#include "tools/tarn-bench/value_list.h"
 
 namespace tarn::bench {
 namespace {
@@ -30,11 +31,7 @@ struct Row {
   std::vector<f64> first_s{};
   u64 disk_bytes = 0;
   kv::Reused reused{};
-  f64 median_s() const {
-    std::vector<f64> sorted = first_s;
-    std::ranges::sort(sorted);
-    return sorted[sorted.size() / 2];
-  }
+  f64 median_s() const { return tools::percentile(first_s, 50); }
 };
 
 class ReuseBench {
@@ -78,7 +75,7 @@ ReuseBench::ReuseBench(const ReuseOptions& options) : options_(options) {
   engine.config_paths = base.config_paths;
   engine.store_dir = base.store_dir;
   if (!base.kv_types.empty()) engine.kv_type = base.kv_types.front();
-  if (!base.threads.empty()) engine.n_threads = static_cast<u32>(std::stoul(base.threads));
+  if (!base.threads.empty()) engine.n_threads = parse_values(base.threads).front();
   const u64 n_prompt = u64{n_passages_} * n_tokens_ + options.n_question;
   engine.context_tokens = 3 * n_prompt + 1024;
   engine.sessions_max = 2;

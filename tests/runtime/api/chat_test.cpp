@@ -20,6 +20,7 @@ namespace {
 using test::Host;
 using test::run;
 using test::SmallModel;
+using test::tokens_of;
 
 struct Shown {
   std::string text;
@@ -55,14 +56,6 @@ u64 n_prefill_rows(const Host& host) {
   tarn_engine_status status = TARN_INIT(tarn_engine_status);
   REQUIRE(tarn_engine_status_get(host.engine, &status) == TARN_OK);
   return status.n_prefill_rows;
-}
-
-std::vector<u32> tokens_of(tarn_session* session) {
-  std::vector<u32> ids(8192);
-  u64 n = 0;
-  REQUIRE(tarn_session_tokens(session, 0, ids.data(), ids.size(), &n) == TARN_OK);
-  ids.resize(n);
-  return ids;
 }
 
 std::string message(const char* role, const std::string& content) {

@@ -18,6 +18,7 @@ namespace {
 
 using test::Host;
 using test::SmallModel;
+using test::tokens_of;
 
 constexpr const char* kToml = "kv.context_tokens = 1024\nkv.page_tokens = 16\n";
 
@@ -34,14 +35,6 @@ tarn_part part(const std::vector<u32>& ids, bool is_chunk) {
   own.ids = ids.data();
   own.n_ids = ids.size();
   return own;
-}
-
-std::vector<u32> tokens_of(tarn_session* session) {
-  std::vector<u32> ids(1024);
-  u64 n = 0;
-  REQUIRE(tarn_session_tokens(session, 0, ids.data(), ids.size(), &n) == TARN_OK);
-  ids.resize(n);
-  return ids;
 }
 
 std::vector<u32> encoded(const Host& host, std::string_view text, u32 flags) {

@@ -42,6 +42,14 @@ struct Host {
   std::string log;  // written on the engine's thread
 };
 
+inline std::vector<u32> tokens_of(tarn_session* session) {
+  std::vector<u32> ids(8192);
+  u64 n = 0;
+  REQUIRE(tarn_session_tokens(session, 0, ids.data(), ids.size(), &n) == TARN_OK);
+  ids.resize(n);
+  return ids;
+}
+
 struct Answer {
   std::vector<u32> tokens;
   std::vector<float> logprobs;
