@@ -327,7 +327,7 @@ typedef struct tarn_event {
   uint64_t prefill_ns;   /* DONE: from the first feed since the last DONE to the first token */
   uint64_t decode_ns;    /* DONE: from the first token to the last */
   uint64_t select_steps; /* DONE: decode steps that read selected K and V (select.method) */
-  double kv_read_ratio;  /* DONE: share of the visible slots that decode steps may read; 1: none */
+  double kv_read_ratio;  /* DONE: share of visible slots that decode steps read; 1 without any */
   uint32_t reused_from_memory, reused_from_disk; /* DONE: tokens fed since the last DONE whose KV
                                                     was there, or in the store */
   tarn_session* session; /* whose event it is, which was called, or which was created by a call on

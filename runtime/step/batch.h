@@ -25,9 +25,9 @@ enum class RunKind : u8 {
   first,    // the row whose logits begin an answer, alone
   decode,   // the row of the token that was sampled last, alone
 };
-// Where a run's rows go. A session's own KV; a chunk's, which is computed alone (chunk_blend.h); or
-// through the first layers alone, to the check layer, in a sequence of these layers: such runs
-// stand last in their batch.
+// Where a run's rows go. A session's own KV; a chunk's, which is computed alone (method/compute/
+// blend.h); or the layers in front of the check layer, in a sequence of these: such runs stand last
+// in their batch.
 enum class RunPart : u8 { own, chunk, check };
 // dropped: the session was cancelled, the rows are computed and not committed. failed: the KV of
 // the run is not whole, and nothing that the step computes of it is used.

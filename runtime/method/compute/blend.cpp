@@ -74,7 +74,8 @@ bool Blend::begin(u32 session, std::span<const Chunk> chunks) {
   at_ = n_tokens_ = n_chosen_ = n_lost_ = 0;
   loaded_ = kNoChunk;
   for (const Chunk& chunk : chunks) n_tokens_ += chunk.n_tokens();
-  std::ranges::fill(args_.memory.deviation, 0.0f);
+  const auto deviation = args_.memory.deviation.begin();
+  std::fill(deviation + chunks.front().begin, deviation + chunks.back().end, 0.0f);
   const f32 share = chunks[0].recompute;
   const BlendSizes& sizes = args_.sizes;
   checks_ = share > 0 && share < 1 && sizes.check_layer() < sizes.spec->n_layers;
@@ -245,40 +246,38 @@ Result<void> Blend::place(const BlendTarget& target, u32 from, u32 to) {
                        .inv_freq = args_.memory.inv_freq.data(),
                        .cos = args_.memory.cos.data(),
                        .sin = args_.memory.sin.data()});
-  from_ = from;
-  to_ = to;
   args_.kv->plan_reading(&source_);
   for (u32 layer = 0; layer < args_.sizes.spec->n_cache_layers; ++layer) {
-    TARN_CHECK(place_layer(target, layer, from, to));
+    TARN_CHECK(place_layer(target, layer, {from, to}));
   }
   return {};
 }
 
-Result<void> Blend::place_layer(const BlendTarget& target, u32 layer, u32 from, u32 to) {
+Result<void> Blend::place_layer(const BlendTarget& target, u32 layer, ChunkSpan tokens) {
   const u32 n_kv_heads = args_.sizes.spec->n_kv_heads, page_tokens = args_.sizes.page_tokens;
-  const u32 page_end = static_cast<u32>(ceil_div(source_slot(to), page_tokens));
+  const u32 page_end = static_cast<u32>(ceil_div(source_slot(tokens.end), page_tokens));
   u32 n = 0;
-  for (u32 page = source_slot(from) / page_tokens; page < page_end; page += n) {
+  for (u32 page = source_slot(tokens.begin) / page_tokens; page < page_end; page += n) {
     TARN_TRY(n, args_.kv->pin(source_, layer, page, page_end));
     args_.workers->run(n * n_kv_heads, [&](u32 task_idx, u32 worker_idx) {
-      place_page(target, layer, page + task_idx / n_kv_heads, task_idx % n_kv_heads, worker_idx);
+      const Page own{layer, page + task_idx / n_kv_heads, task_idx % n_kv_heads};
+      place_page(target, own, tokens, worker_idx);
     });
     args_.kv->unpin(source_, layer, page, page + n);
   }
   return {};
 }
 
-void Blend::place_page(const BlendTarget& target, u32 layer, u32 page, u32 kv_head,
-                       u32 worker_idx) {
+void Blend::place_page(const BlendTarget& target, Page page, ChunkSpan tokens, u32 worker_idx) {
   const model::ModelSpec& spec = *args_.sizes.spec;
   const u32 page_tokens = args_.sizes.page_tokens;
-  const u32 begin = std::max(page * page_tokens, source_slot(from_));
-  const u32 end = std::min((page + 1) * page_tokens, source_slot(to_));
+  const u32 begin = std::max(page.idx * page_tokens, source_slot(tokens.begin));
+  const u32 end = std::min((page.idx + 1) * page_tokens, source_slot(tokens.end));
   std::array<u8*, kPageTokensMax> slots{};
   for (u32 at = begin; at < end; ++at) {
     const u32 token = chunk().begin + at - n_bos();
     if (is_chosen(token)) continue;
-    slots[at - begin] = target.sequence->slot_for_write(layer, kv_head, token);
+    slots[at - begin] = target.sequence->slot_for_write(page.layer, page.kv_head, token);
   }
   place_kv({.table = args_.table,
             .type = args_.kv_type,
@@ -287,8 +286,8 @@ void Blend::place_page(const BlendTarget& target, u32 layer, u32 page, u32 kv_he
             .pairs = spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent,
             .cos = args_.memory.cos.data(),
             .sin = args_.memory.sin.data()},
-           args_.kv->pool().page(source_.group(layer, page), kv_head), begin % page_tokens,
-           std::span(slots).first(end - begin),
+           args_.kv->pool().page(source_.group(page.layer, page.idx), page.kv_head),
+           begin % page_tokens, std::span(slots).first(end - begin),
            Carver::row(args_.memory.scratch, args_.workers->n_workers(), worker_idx));
 }
 

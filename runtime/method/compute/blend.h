@@ -1,19 +1,19 @@
 // A prompt with chunks (CacheBlend, arXiv:2405.16444): the rows that its session gives to steps
 // until all KV up to its last chunk's end is there.
 //
-//   load    a chunk's pages are taken where they are, or computed alone, in a sequence of their own
-//   check   all tokens go through the layers in front of the check layer, in a sequence of these
-//           layers alone. There the V of each chunk's tokens is compared with the chunk's
-//   choose  over all chunks at once (row_choice.h)
-//   rows    chunk by chunk KV is placed (placed_kv.h) and the chosen tokens are computed, as rows
-//           of a prefill whose other slots are there already. A row sees all slots before it
+//   load    A chunk's pages are taken where they are, or computed alone in a sequence of their own.
+//   check   All tokens go through the layers in front of the check layer, in a sequence of these
+//           layers. There the V of a chunk's tokens is compared with the chunk's own.
+//   choose  Over all chunks at once (row_choice.h).
+//   rows    Chunk by chunk KV is placed (placed_kv.h), and the chosen tokens are computed, as rows
+//           of a prefill whose other slots are there already. A row sees all slots before it.
 //
 // Layer 0 depends on token and position alone, so the check layer's V is exact. With a share of 0
 // or 1 nothing is checked. A share of 1 computes every row, with the bits of a prefill.
 //
-//   one at a time   a blend holds a chunk's groups, and those of the check. Others wait
-//   determinism     what is chosen follows from tokens, chunks and model alone, never from where a
-//                   chunk's KV was
+//   one at a time   a blend holds a chunk's groups, and those of the check. Others wait.
+//   determinism     What is chosen follows from tokens, chunks and model alone, never from where a
+//                   chunk's KV was.
 //   room            a blend has the groups of its longest chunk and those of the check
 //   errors          the disk's. A chunk that cannot be read back is computed
 //   memory          lent; thread  the engine's, with its workers
@@ -132,8 +132,12 @@ class Blend {
   }
   void choose();
   Result<void> place(const BlendTarget& target, u32 from, u32 to);
-  Result<void> place_layer(const BlendTarget& target, u32 layer, u32 from, u32 to);
-  void place_page(const BlendTarget& target, u32 layer, u32 page, u32 kv_head, u32 worker_idx);
+  // Of these tokens of the target.
+  Result<void> place_layer(const BlendTarget& target, u32 layer, ChunkSpan tokens);
+  struct Page {
+    u32 layer, idx, kv_head;
+  };
+  void place_page(const BlendTarget& target, Page page, ChunkSpan tokens, u32 worker_idx);
   Result<void> compare(u32 first_token, u32 n, step::Rows v);
 
   Args args_{};
@@ -144,7 +148,6 @@ class Blend {
   u32 at_ = 0;      // the chunk under way
   u32 loaded_ = 0;  // the chunk whose KV source_ has, in part at least
   bool checks_ = false;
-  u32 from_ = 0, to_ = 0;  // tokens that are being placed
   u32 n_tokens_ = 0, n_chosen_ = 0;
   u32 n_lost_ = 0;
 };

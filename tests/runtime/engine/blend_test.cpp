@@ -1,7 +1,8 @@
-// Goal    a prompt with chunks has the logits that CacheBlend's steps give: K of a chunk turned to
-//         its place, V as it was computed alone, the tokens whose V differs most computed anew,
-//         each row over all slots before it (METHODS 3.2 and 14.3). A share of 1 has a prefill's
-//         bits. No bit depends on where a chunk's KV was, on slices, threads or neighbours.
+// Goal    a prompt with chunks has the logits that CacheBlend's steps give (METHODS 3.2 and 14.3).
+//         K of a chunk is turned to its place, V is as it was computed alone. The tokens whose V
+//         differs most are computed anew. A row reads all slots before it. A share of 1 has a
+//         prefill's bits. No bit depends on where a chunk's KV was, on slices, threads or
+//         neighbours.
 // Method  an f64 model with K and V placed in it (tests/support/reference_model.h), and the same
 //         with a wrong distance, a wrong choice, a choice of another share: these must be further
 //         away. Bits are compared between engines.
