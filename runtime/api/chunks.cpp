@@ -75,7 +75,8 @@ Result<void> encode(TextDesk& desk, const Parts& parts, u32 flags) {
 }
 
 Result<void> feed(Engine& engine, SessionIdx idx, const Ids& ids, f32 recompute) {
-  if (recompute < 0 || recompute == 1) return engine.feed(idx, ids.ids);
+  if (recompute < 0) recompute = engine.status().blend_share;
+  if (recompute == 1) return engine.feed(idx, ids.ids);
   std::array<method::ChunkSpan, method::Chunks::kMax> chunks;
   u32 n = 0;
   for (u32 i = 0; i < ids.ids.size(); ++i) {

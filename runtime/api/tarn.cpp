@@ -98,6 +98,7 @@ void describe_status(const Engine& engine, tarn_engine_status* out) {
   out->kv_bytes_read = counters.kv_bytes;
   copy_text(out->select, status.select);
   out->verified = status.select_verified ? 1 : 0;
+  out->recompute = status.blend_share;
   copy_text(out->store, status.store_mode);
   out->select_steps = counters.kv_reads.n_select_steps;
   out->kv_read_ratio = counters.kv_reads.ratio();

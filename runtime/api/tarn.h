@@ -187,8 +187,7 @@ typedef struct tarn_engine_status {
   /* 1: parts of the store's file were unreadable at opening: a saved session may be TARN_NOT_FOUND,
    * or be recomputed in part, although it was not deleted. */
   int32_t sessions_may_be_lost;
-  /* As in DONE, for all decode steps since the engine was opened. */
-  uint64_t select_steps;
+  uint64_t select_steps; /* as in DONE, for all decode steps since the engine was opened */
   double kv_read_ratio;
   int32_t model_verified;        /* 1: the file's SHA-256 is model.sha256; 0: without the key */
   uint32_t n_running, n_waiting; /* sessions that compute or generate, and that wait to */
@@ -197,6 +196,7 @@ typedef struct tarn_engine_status {
   int32_t hottest_millidegrees;          /* Celsius */
   uint32_t cpu_mhz, cpu_mhz_max, gpu_mhz, gpu_mhz_max; /* the slowest CPU's; a Jetson's GPU's */
   uint32_t n_throttling; /* cooling devices that slow down what computes now */
+  float recompute;       /* what TARN_RECOMPUTE_AUTO means (tarn_chunks.h); 1: all is computed */
 } tarn_engine_status;
 
 TARN_API int32_t tarn_engine_status_get(tarn_engine* engine, tarn_engine_status* status_out);

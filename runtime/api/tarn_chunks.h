@@ -32,7 +32,8 @@ typedef struct tarn_part {
   uint64_t n_ids;
 } tarn_part;
 
-/* The share that was found for this model and box; all tokens where none was. */
+/* The share that tarn verify --reuse found for this model (reuse.recompute_percent); all tokens
+ * where none was found. */
 #define TARN_RECOMPUTE_AUTO (-1.0f)
 
 /* Feeds the parts' tokens, each part tokenized for itself; TARN_ADD_SPECIAL puts BOS in front of

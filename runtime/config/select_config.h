@@ -11,6 +11,7 @@
 
 #include "platform/base/result.h"
 #include "platform/base/types.h"
+#include "runtime/config/verify_mark.h"
 
 namespace tarn {
 
@@ -22,9 +23,6 @@ enum class SelectMethod : u8 { full, pq, quest, window };
 inline constexpr const char* kSelectMethodNames[] = {"full", "pq", "quest", "window"};
 enum class CodeFormat : u8 { bytes, packed };
 inline constexpr const char* kCodeFormatNames[] = {"bytes", "packed"};
-
-// Of a model and all settings that decide what is read, as text: `tarn verify --record` writes it.
-using SelectMark = std::array<char, 40>;
 
 inline constexpr u32 kSubspacesMax = 64;      // what the kernels take
 inline constexpr u32 kPackedCodeBitsMax = 6;  // likewise
@@ -65,7 +63,7 @@ struct SelectConfig {
   u32 index_delay_tokens = 64;
   bool disk_reorder = true;
   bool exact_answers = false;
-  SelectMark verified{};
+  VerifyMark verified{};
   // No keys set these. A method of runtime/lab, which replaces `method`:
   const method::Method* lab_method = nullptr;
   // Over a disk, the chosen tokens that a head keeps in memory at most; 0: what there is room for.

@@ -70,7 +70,7 @@ class Engine final : public Sessions, private step::StepHost {
 
   class Opening;  // engine_open.cpp
 
-  void note_opened();
+  void note_opened(const ReuseConfig& reuse);
   void run_due_jobs(std::span<Ready> ready);
   void collect_rows();
   void collect_blend(const step::Slice& slice);

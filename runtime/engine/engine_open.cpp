@@ -156,10 +156,14 @@ Result<void> Engine::Opening::load() {
     TARN_CHECK(e_.executor_.gpu().check_driver_bytes());
   }
   e_.arena_.seal();
-  e_.note_opened();
+  e_.note_opened(args_.config.reuse);
   if (!e_.select_config_.is_full()) {
     e_.log_.info("select: %s, verified: %s", e_.status_.select,
                  e_.status_.select_verified ? "true" : "false");
+  }
+  if (args_.config.reuse.verified[0] != '\0') {
+    e_.log_.info("chunks: %.0f %% of their tokens are computed anew",
+                 100 * static_cast<f64>(e_.status_.blend_share));
   }
   e_.log_.info("ready: %s (%s), %u layers, isa %s, %u workers, %llu bytes reserved",
                model::arch_name(e_.model_.spec.arch),
@@ -182,7 +186,8 @@ Result<void> Engine::Opening::load_model() {
                        .workers = &e_.workers_,
                        .on_progress = args_.on_progress,
                        .progress_context = args_.progress_context};
-  const bool has_mark = e_.select_config_.verified[0] != '\0';
+  const Config& config = args_.config;
+  const bool has_mark = config.select.verified[0] != '\0' || config.reuse.verified[0] != '\0';
   if (e_.plan_.tiers.store.keeps || has_mark) load.hash_with = &crc32c_ways()[0];
   if (runs_on_gpu_) {
     TARN_TRY(e_.model_.weights, e_.executor_.gpu().load_weights(load));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/engine/engine.h"
+#include "runtime/method/compute/blend.h"
 #include "runtime/method/method.h"
 #include "runtime/reuse/selection_key.h"
 
@@ -10,23 +11,27 @@ namespace tarn::engine {
 namespace {
 
 // What a record of `tarn verify` holds for: the tensors' bytes, and all that decides what a step
-// reads. index_delay_tokens says only when an index begins to serve, and its trials serve at once.
-SelectMark select_mark(SelectConfig config, const model::Weights& weights,
-                       kernels::KvType kv_type) {
-  config.index_delay_tokens = 1;
-  const store::Key selection =
-      reuse::selection_key(config, method::kSelectionId, static_cast<u32>(kv_type));
-  const std::array<u64, 4> what = {weights.content_hash[0], weights.content_hash[1], selection.high,
-                                   selection.low};
+// reads, or places. index_delay_tokens says only when an index begins to serve, and trials serve at
+// once.
+VerifyMark mark_of(const model::Weights& weights, u64 a, u64 b) {
+  const std::array<u64, 4> what = {weights.content_hash[0], weights.content_hash[1], a, b};
   const std::array<u8, 32> no_entropy{};  // a mark is the same on every machine
   const store::Key key =
       store::root_key(store::make_secret(no_entropy), std::as_bytes(std::span(what)));
-  SelectMark mark{};
+  VerifyMark mark{};
   for (u32 i = 0; i < 32; ++i) {
     const u64 half = i < 16 ? key.high : key.low;
     mark[i] = "0123456789abcdef"[half >> (60 - i % 16 * 4) & 15];
   }
   return mark;
+}
+
+VerifyMark select_mark(SelectConfig config, const model::Weights& weights,
+                       kernels::KvType kv_type) {
+  config.index_delay_tokens = 1;
+  const store::Key selection =
+      reuse::selection_key(config, method::kSelectionId, static_cast<u32>(kv_type));
+  return mark_of(weights, selection.high, selection.low);
 }
 
 constexpr u64 DiskTrace::*kDiskFigures[] = {
@@ -38,7 +43,13 @@ static_assert(sizeof(DiskTrace) == std::size(kDiskFigures) * sizeof(u64));
 
 }  // namespace
 
-void Engine::note_opened() {
+VerifyMark blend_mark(const model::Weights& weights, kernels::KvType kv_type, u32 page_tokens,
+                      u32 recompute_percent) {
+  return mark_of(weights, u64{method::kBlendId} << 32 | static_cast<u32>(kv_type),
+                 u64{page_tokens} << 32 | recompute_percent);
+}
+
+void Engine::note_opened(const ReuseConfig& reuse) {
   const SelectConfig& select = select_config_;
   status_.on_gpu = executor_.on_gpu();
   status_.device = status_.on_gpu ? "cuda" : "cpu";
@@ -48,6 +59,11 @@ void Engine::note_opened() {
   status_.select_mark = select_mark(select, model_.weights, kv_type_);
   status_.select_verified =
       select.is_full() || (select.lab_method == nullptr && status_.select_mark == select.verified);
+  const bool is_blend_verified =
+      plan_.blends() &&
+      reuse.verified == blend_mark(model_.weights, kv_type_, plan_.group_shape.page_tokens,
+                                   reuse.recompute_percent);
+  status_.blend_share = is_blend_verified ? static_cast<f32>(reuse.recompute_percent) / 100 : 1;
   status_.memory_locked = arena_.locked();
   status_.driver_bytes = executor_.gpu().driver_bytes();
   status_.memory_probe = status_.on_gpu ? executor_.gpu().probe() : MemoryProbe{};

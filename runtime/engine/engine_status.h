@@ -89,9 +89,12 @@ struct EngineStatus {
   const char* io = "";
   const char* select = "";
   // What `tarn verify` writes down for this model and these settings. The weights' hash is in it
-  // where select.verified is not empty, or sessions are kept.
-  SelectMark select_mark{};
+  // where a mark is configured, or sessions are kept.
+  VerifyMark select_mark{};
   bool select_verified = false;  // exact, or select.verified is that mark
+  // Of chunks' tokens, how many are computed anew where a request leaves it to the box: 1 without
+  // a record of `tarn verify --reuse`.
+  f32 blend_share = 1;
   bool model_verified = false;   // the file's SHA-256 is model.sha256
   bool memory_locked = false;
   u64 driver_bytes = 0;        // a GPU's driver's, as measured before READY
@@ -107,6 +110,11 @@ struct EngineStatus {
   bool sessions_may_be_lost = false;
   kv::KvStats kv{};
 };
+
+// What `tarn verify --reuse` writes down for this model and share. What is left of a chunk behind
+// its last whole page is computed in any case.
+VerifyMark blend_mark(const model::Weights& weights, kernels::KvType kv_type, u32 page_tokens,
+                      u32 recompute_percent);
 
 // What a step's selection, and its disk, add to its trace.
 void trace_selection(StepTrace* trace, const method::StepParts::Spent& spent,

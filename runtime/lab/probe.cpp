@@ -2,6 +2,11 @@
 
 namespace tarn::lab {
 
+VerifyMark Probe::blend_mark(u32 recompute_percent) const {
+  return engine::blend_mark(engine_.model_.weights, engine_.kv_type_,
+                            engine_.plan_.group_shape.page_tokens, recompute_percent);
+}
+
 void Probe::watch_logits(SessionIdx idx, engine::LogitsFn on_logits, void* context) {
   engine_.sessions_[idx].on_logits = on_logits;
   engine_.sessions_[idx].logits_context = context;

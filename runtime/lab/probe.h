@@ -38,6 +38,10 @@ class Probe {
   static const method::Blend& blend(const engine::Engine& engine) { return engine.blend_; }
   static const method::Selector& selector(const engine::Engine& engine) { return engine.selector_; }
 
+  // What `tarn verify --reuse` writes down for this share; the engine has the weights' hash where
+  // its configuration has any mark.
+  VerifyMark blend_mark(u32 recompute_percent) const;
+
   // Calls `on_logits` with the logits of every row that the session computes from now on; nullptr
   // ends it.
   void watch_logits(SessionIdx idx, engine::LogitsFn on_logits, void* context);

@@ -191,7 +191,10 @@ GenerationResult generate(const ApiSession& session, const std::vector<u32>& pro
   constexpr size_t kTextBytesATokenMax = 64;
   GenerationResult result;
   result.n_prompt_tokens = prompt.size();
-  if (how.passages != nullptr) result.n_prompt_tokens += how.passages->n_tokens();
+  if (how.passages != nullptr) {
+    result.n_prompt_tokens += how.passages->n_tokens();
+    result.recompute = how.passages->recompute;
+  }
   // Reserves all room before the first token, so that the count below is the engine's.
   result.tokens.reserve(options.max_tokens);
   result.text.reserve(options.max_tokens * kTextBytesATokenMax);

@@ -21,6 +21,7 @@ struct GenerationResult {
   f64 kv_read_ratio = 1;
   u64 n_reused_from_memory = 0, n_reused_from_disk = 0;  // tokens of the prompt
   u64 n_placed = 0, n_recomputed = 0;                    // of its chunks (tarn_chunks.h)
+  f32 recompute = 1;                                     // what was asked for them
   std::optional<u64> n_allocations;                      // from the feed to the last event
   bool was_stopped = false;                              // by GenerateHow::stop, before the end
 

@@ -14,6 +14,7 @@
 #include "tools/support/input.h"
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
+#include "tools/support/passages.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/context.h"
 #include "tools/tarn/generation.h"
@@ -31,23 +32,42 @@ struct IngestCommand {
   DaemonClient daemon;
   std::vector<std::string> files;
   std::string as;
-  bool parse_special = false, json = false;
+  bool parse_special = false, chunks = false, json = false;
+  u32 chunk_tokens = kPassageTokens;
 };
 
-// The files' tokens. One that cannot be read does not stop the others.
+using Ids = std::vector<u32>;
+
+// Of each document that a file is: the whole, or its passages, each behind what a prompt begins
+// with.
+std::vector<Ids> ids_of(ModelFile& model, const IngestCommand& command, const std::string& text) {
+  if (!command.chunks)
+    return {model.encode(text, {.add_special = true, .parse_special = command.parse_special})};
+  std::vector<Ids> all;
+  for (const Passage& passage : cut_into_passages(model, text, command.chunk_tokens)) {
+    Ids& ids = all.emplace_back(model.encode("", {.add_special = true}));
+    ids.insert(ids.end(), passage.ids.begin(), passage.ids.end());
+  }
+  return all;
+}
+
+// A file that cannot be read does not stop the others.
 std::vector<Document> documents_of(const IngestCommand& command) {
   ModelFile model(command.engine.model);
   std::vector<Document> documents;
   for (const std::string& path : command.files) {
-    Document& document = add_document(documents, path, command.as);
+    std::vector<Ids> all;
     try {
       const std::string text = read_file(path);
-      document.ids =
-          model.encode(text, {.add_special = true, .parse_special = command.parse_special});
-      document.n_tokens = document.ids.size();
-      if (text.empty()) fail_with(document, kExitRefused, "is empty: is it the right file?");
+      if (text.empty()) throw Failure{kExitRefused, "is empty: is it the right file?"};
+      all = ids_of(model, command, text);
     } catch (const Failure& failure) {
-      fail_with(document, failure.code, failure.text);
+      fail_with(add_document(documents, path, command.as), failure.code, failure.text);
+    }
+    for (u64 i = 0; i < all.size(); ++i) {
+      Document& document = add_document(documents, path, command.as, command.chunks ? i + 1 : 0);
+      document.n_tokens = all[i].size();
+      document.ids = std::move(all[i]);
     }
   }
   return documents;
@@ -148,10 +168,11 @@ void find_evicted(tarn_engine* engine, std::vector<Document>& documents) {
 }
 
 void ingest_by_daemon(const IngestCommand& command) {
-  if (!command.engine.store_dir.empty() || command.parse_special) {
+  if (!command.engine.store_dir.empty() || command.parse_special || command.chunks) {
     throw Failure{kExitUsage,
                   "with --socket the documents are read by tarnd, into its own store: "
-                  "leave out --store and --parse-special"};
+                  "leave out --store, --parse-special and --chunks; a document can be a chunk as "
+                  "it is"};
   }
   std::vector<Document> documents;
   for (const std::string& path : command.files) add_document(documents, path, command.as);
@@ -165,6 +186,9 @@ void ingest_by_daemon(const IngestCommand& command) {
 void ingest(IngestCommand& command) {
   if (!command.as.empty() && command.files.size() > 1) {
     throw Failure{kExitUsage, "--as names one document: give one FILE"};
+  }
+  if (command.chunks && command.parse_special) {
+    throw Failure{kExitUsage, "control tokens in chunks stay text: leave out --parse-special"};
   }
   if (command.daemon.is_named()) return ingest_by_daemon(command);
   const auto built_in = built_in_unless_named(command.engine.model, BuiltIn::logbook);
@@ -196,12 +220,15 @@ void add_ingest(const Command& app) {
       "\nExamples:\n"
       "  tarn ingest -m model.gguf --store ~/tarn manual.txt faq.txt\n"
       "  tarn run -m model.gguf --store ~/tarn -f manual-and-question.txt\n"
+      "  tarn ingest -m model.gguf --store ~/tarn --chunks *.txt\n"
       "  tarn ingest --socket unix:///run/tarn/tarn.sock manual.txt\n"
       "\nA prompt that begins with the text of a document takes its KV from the store. Each file "
       "becomes a saved session of the file's name (tarn store shows them). Text that two files "
       "begin with is computed once. After ^C, a crash or a power cut repeat the command: it goes "
       "on from the last checkpoint, and what is there already is skipped. It runs at low priority, "
-      "or at nice's. With --socket a running tarnd reads them, as its requests allow. "
+      "or at nice's. With --chunks each file is cut into passages, named FILE#1 and so on, that "
+      "tarn run --chunk takes in any order. With --socket a running tarnd reads them, as its "
+      "requests allow. "
       "If one file fails, the others are read, and the exit code says so.\n");
   command->engine.add_to(sub);
   command->daemon.add_to(sub);
@@ -212,6 +239,10 @@ void add_ingest(const Command& app) {
       .check(is_not_empty);
   sub.add_flag("--parse-special", command->parse_special,
                "read control tokens written in the documents as such");
+  sub.add_flag("--chunks", command->chunks, "keep the documents as chunks (tarn run --chunk)");
+  sub.add_option("--chunk-tokens", command->chunk_tokens, kChunkTokensHelp)
+      .between(kPassageTokensMin, kPassageTokensMax)
+      .capture_default_str();
   sub.add_flag("--json", command->json, "one JSON object on standard output");
   sub.callback([command] { ingest(*command); });
 }

@@ -70,11 +70,12 @@ void print_sum(const Sum& sum, std::optional<u64> store_bytes) {
 }  // namespace
 
 Document& add_document(std::vector<Document>& documents, const std::string& path,
-                       const std::string& as) {
+                       const std::string& as, u64 number) {
   const std::string own_name = std::filesystem::path(path).filename().string();
   Document document;
   document.path = path;
   document.name = as.empty() ? own_name : as;
+  if (number > 0) document.name += "#" + std::to_string(number);
   const auto has_its_name = [&](const Document& other) { return other.name == document.name; };
   if (std::ranges::any_of(documents, has_its_name)) {
     throw Failure{kExitUsage, "two files have the name " + escaped(document.name) +

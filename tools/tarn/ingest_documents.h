@@ -18,9 +18,10 @@ struct Document {
   std::optional<Failure> failure{};
 };
 
-// Adds a file under its own name, or `as`. Throws Failure if another one has this name.
+// Adds a file under its own name, or `as`; of its passages each has a number, from 1. Throws
+// Failure if another one has this name.
 Document& add_document(std::vector<Document>& documents, const std::string& path,
-                       const std::string& as);
+                       const std::string& as, u64 number = 0);
 // A failed document does not stop the others; it is told on standard error.
 void fail_with(Document& document, ExitCode code, const std::string& why);
 // Has a running tarnd read the file, into its own store.

@@ -13,6 +13,7 @@
 #include "tools/support/input.h"
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
+#include "tools/support/passages.h"
 #include "tools/tarn/answer_options.h"
 #include "tools/tarn/chat_options.h"
 #include "tools/tarn/commands.h"
@@ -28,6 +29,7 @@ struct RunCommand {
   EngineOptions engine;
   std::string text, file, ids_file;
   std::vector<std::string> chunk_files;
+  u32 chunk_tokens = kPassageTokens;
   std::string recompute = "auto";
   SessionOptions session;
   std::string sample = kBuiltInNames[0];
@@ -96,10 +98,12 @@ std::optional<Passages> passages_of(const RunCommand& command) {
   }
   Passages passages{.begin = encoded(command, "", /*add_special=*/true),
                     .recompute = recompute_of(command.recompute)};
+  ModelFile model(command.engine.model);
   for (const std::string& path : command.chunk_files) {
-    passages.chunks.push_back(encoded(command, read_file(path), /*add_special=*/false));
-    if (passages.chunks.back().empty())
-      throw Failure{kExitRefused, path + ": a chunk is empty: leave it out"};
+    const std::string text = read_file(path);
+    if (text.empty()) throw Failure{kExitRefused, path + ": a chunk is empty: leave it out"};
+    for (Passage& passage : cut_into_passages(model, text, command.chunk_tokens))
+      passages.chunks.push_back(std::move(passage.ids));
   }
   return passages;
 }
@@ -283,7 +287,10 @@ void add_run(const Command& app) {
   sub.add_option(
       "--chunk", command->chunk_files,
       "a passage in front of the prompt, from a file; may be repeated. Its KV is computed "
-      "alone or comes from --store DIR (tarn ingest), in any order with others");
+      "alone or comes from --store DIR (tarn ingest --chunks), in any order with others");
+  sub.add_option("--chunk-tokens", command->chunk_tokens, kChunkTokensHelp)
+      .between(kPassageTokensMin, kPassageTokensMax)
+      .capture_default_str();
   sub.add_option(
          "--recompute", command->recompute,
          "the share of the chunks' tokens that is computed anew in the prompt, 0 to 1: less "

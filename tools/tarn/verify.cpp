@@ -2,15 +2,14 @@
 // in the same run. All trials have one document: the text with facts planted at even depths. Each
 // preset and budget reads it, decodes the text's next tokens (not the model's own), and answers a
 // question for each fact.
+#include "tools/tarn/verify.h"
+
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -18,17 +17,13 @@
 #include "runtime/lab/methods.h"
 #include "runtime/lab/probe.h"
 #include "tools/builtin/built_in_model.h"
-#include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
-#include "tools/support/percentile.h"
 #include "tools/support/stepping.h"
-#include "tools/support/utc.h"
 #include "tools/tarn/commands.h"
-#include "tools/tarn/softmax.h"
 
 namespace tarn::tools {
 namespace {
@@ -38,22 +33,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr u32 kContextDefault = 8192;
 constexpr u32 kAnswerTokens = 12;
-constexpr std::array kPlaces = {"archive", "bakery", "cellar",   "dairy",   "engine", "forge",
-                                "garden",  "harbor", "island",   "kitchen", "ladder", "market",
-                                "nursery", "office", "pantry",   "quarry",  "river",  "stable",
-                                "tower",   "vault",  "windmill", "yard",    "zoo",    "bridge"};
-
-struct VerifyCommand {
-  EngineOptions engine;
-  std::string text_file;
-  std::vector<std::string> presets{"pq", "pqcache-infinitebench"};
-  std::vector<u32> budgets{512, 1024, 2048};
-  u32 n_steps = 128;
-  u32 n_needles = 8;
-  f64 kl_max = 0.05, top1_min = 0.95;
-  std::string record_file;
-  bool json = false;
-};
 
 // A planted fact and its question.
 struct Needle {
@@ -112,30 +91,16 @@ Exam exam_of(ModelFile& model, const VerifyCommand& command, u32 n_context) {
 struct Trial {
   std::string name;
   SelectConfig select{};
-  std::vector<f64> kls{};  // of the steps with selection
-  u32 n_agree = 0;         // steps whose best token equals full attention's
+  Loss loss{};  // of the steps with selection
   u32 n_steps = 0;
   u32 n_right = 0;      // of the needles
   f64 tokens_read = 0;  // per step, on average
   f64 ms_per_token = 0;
-  SelectMark mark{};
+  VerifyMark mark{};
 
-  f64 kl_mean() const {
-    f64 sum = 0;
-    for (const f64 kl : kls) sum += kl;
-    return kls.empty() ? 0.0 : sum / static_cast<f64>(kls.size());
-  }
-  f64 kl_p99() const { return kls.empty() ? 0.0 : percentile(kls, 99); }
-  f64 top1() const {
-    return kls.empty() ? 1.0 : static_cast<f64>(n_agree) / static_cast<f64>(kls.size());
-  }
-  bool selected() const { return !kls.empty(); }
-  // Whether KL and best tokens pass, without the facts.
-  bool is_close(const VerifyCommand& command) const {
-    return selected() && kl_mean() <= command.kl_max && top1() >= command.top1_min;
-  }
+  bool selected() const { return !loss.is_empty(); }
   bool passes(const VerifyCommand& command, const Trial& full) const {
-    return is_close(command) && n_right >= full.n_right && facts_tell(command, full);
+    return loss.is_within(command) && n_right >= full.n_right && facts_tell(command, full);
   }
   // Whether the facts are a test: those that full attention does not find either are none.
   static bool facts_tell(const VerifyCommand& command, const Trial& full) {
@@ -217,19 +182,12 @@ class Examinee {
   // Keeps a step's logits for full attention, and compares those of steps with selection.
   void keep(bool selected) {
     if (row_.empty()) return;
-    const Softmax ours = softmax_of(row_);
-    if (!std::isfinite(ours.log_sum)) {
-      throw Failure{kExitRefused, trial_.name +
-                                      ": logits are not finite numbers: the weights are "
-                                      "damaged, get the file again"};
-    }
+    if (!are_finite(row_)) throw_not_finite(trial_.name);
     if (trial_.select.is_full()) {
       full_logits_.insert(full_logits_.end(), row_.begin(), row_.end());
     } else if (selected) {
       const std::span<const f32> base(full_logits_.data() + row_idx_ * row_.size(), row_.size());
-      const Softmax theirs = softmax_of(base);
-      trial_.kls.push_back(std::max(kl_divergence(base, theirs, row_, ours), 0.0));
-      trial_.n_agree += theirs.argmax == ours.argmax ? 1u : 0u;
+      trial_.loss.add(base, row_);
       ++kept_steps_;
     }
     row_.clear();
@@ -294,7 +252,7 @@ std::vector<Trial> trials_of(const VerifyCommand& command, const SelectConfig& b
 const char* verdict(const VerifyCommand& command, const Trial& trial, const Trial& full) {
   if (trial.select.is_full()) return "exact";
   if (!trial.selected()) return "read everything: exact at this length";
-  if (!Trial::facts_tell(command, full) && trial.is_close(command)) {
+  if (!Trial::facts_tell(command, full) && trial.loss.is_within(command)) {
     return "unknown: close, but full attention finds no fact either";
   }
   return trial.passes(command, full) ? "passed" : "failed";
@@ -306,8 +264,8 @@ void print(const VerifyCommand& command, const std::vector<Trial>& trials) {
   for (const Trial& trial : trials) {
     std::printf("%-28s ", trial.name.c_str());
     if (trial.selected()) {
-      std::printf("%7.0f %9.2g %9.2g %6.1f%%", trial.tokens_read, trial.kl_mean(), trial.kl_p99(),
-                  100 * trial.top1());
+      std::printf("%7.0f %9.2g %9.2g %6.1f%%", trial.tokens_read, trial.loss.kl_mean(),
+                  trial.loss.kl_p99(), 100 * trial.loss.top1());
     } else {
       std::printf("%7s %9s %9s %7s", "all", "-", "-", "-");
     }
@@ -321,7 +279,7 @@ void print_as_json(const VerifyCommand& command, const std::vector<Trial>& trial
   json.begin_object();
   json.key("context_tokens").number(n_context);
   json.key("kl_max").real(command.kl_max);
-  json.key("top1_min").real(command.top1_min);
+  json.key("top1_min").real(command.least_top1());
   json.key("needles").number(command.n_needles);
   json.key("trials").begin_array();
   for (const Trial& trial : trials) {
@@ -331,11 +289,11 @@ void print_as_json(const VerifyCommand& command, const std::vector<Trial>& trial
     const bool is_share = trial.select.context_divisor > 0;  // then the step's budget depends on it
     json.key("k_tokens").number(is_share ? 0 : trial.select.k);
     json.key("context_divisor").number(trial.select.context_divisor);
-    json.key("steps_selected").number(trial.kls.size());
+    json.key("steps_selected").number(trial.loss.n());
     json.key("tokens_read").real(trial.tokens_read);
-    json.key("kl_mean").real(trial.kl_mean());
-    json.key("kl_p99").real(trial.kl_p99());
-    json.key("top1_agreement").real(trial.top1());
+    json.key("kl_mean").real(trial.loss.kl_mean());
+    json.key("kl_p99").real(trial.loss.kl_p99());
+    json.key("top1_agreement").real(trial.loss.top1());
     json.key("needles_right").number(trial.n_right);
     json.key("ms_per_token").real(trial.ms_per_token);
     json.key("verdict").text(verdict(command, trial, trials[0]));
@@ -355,24 +313,19 @@ const Trial* best_of(const VerifyCommand& command, const std::vector<Trial>& tri
   return best;
 }
 
-// Writes the passing settings that read least, as a configuration with this model's mark. It does
-// not set select.index_delay_tokens, which depends on the box; trials use the index at once.
+// Writes the passing settings that read least, with this model's mark.
 void write_record(const VerifyCommand& command, const Trial* best, Config config) {
   char about[256];
   std::snprintf(
       about, sizeof about,
       "KL %.3g in the mean and %.3g at 99 %%, best token equal in %.1f %%, %u of %u facts",
-      best->kl_mean(), best->kl_p99(), 100 * best->top1(), best->n_right, command.n_needles);
-  std::string text = "# tarn verify, " + utc_now() + ": " + best->name + ", over " +
-                     std::to_string(config.context_tokens) + " tokens:\n# " + about + "\n";
+      best->loss.kl_mean(), best->loss.kl_p99(), 100 * best->loss.top1(), best->n_right,
+      command.n_needles);
   config.select = best->select;
   config.select.verified = best->mark;
-  std::istringstream lines(to_toml(config));
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("select.index_delay_tokens")) continue;
-    if (line.starts_with("select.") || line.starts_with("kv.type")) text += line + "\n";
-  }
-  write_file(command.record_file, text.data(), text.size());
+  tools::write_record(
+      command, {best->name + ", over " + std::to_string(config.context_tokens) + " tokens:", about},
+      config, {"select.", "kv.type"});
 }
 
 // Reports that no trial passed: either everything was read whole, which is exact and only lacks a
@@ -389,8 +342,9 @@ void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
         "selection was never used at this length: raise -c, or lower --budgets" + no_record};
   }
   if (std::any_of(lossy.begin(), lossy.end(), is_whole) && no_record.empty()) return;
-  const bool is_close = std::any_of(lossy.begin(), lossy.end(),
-                                    [&](const Trial& trial) { return trial.is_close(command); });
+  const bool is_close = std::any_of(lossy.begin(), lossy.end(), [&](const Trial& trial) {
+    return trial.loss.is_within(command);
+  });
   if (!Trial::facts_tell(command, trials[0]) && is_close) {
     throw Failure{kExitRefused,
                   "full attention finds no planted fact either, so facts are no test: with "
@@ -402,6 +356,7 @@ void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
 }
 
 void run(VerifyCommand& command) {
+  if (command.reuse) return verify_reuse(command);
   const auto built_in = built_in_unless_named(command.engine.model);
   if (command.n_needles > kPlaces.size()) {
     throw Failure{kExitUsage, "--needles: at most " + std::to_string(kPlaces.size())};
@@ -429,12 +384,13 @@ void run(VerifyCommand& command) {
 
 void add_verify(const Command& app) {
   auto command = std::make_shared<VerifyCommand>();
-  const Command sub =
-      app.add_subcommand("verify", "measure the loss of selection on your model and your text");
+  const Command sub = app.add_subcommand(
+      "verify", "measure the loss of selection, or of chunks, on your model and text");
   sub.footer(
       "\nExamples:\n"
       "  tarn verify -m model.gguf --text manual.txt               8192 tokens of it\n"
       "  tarn verify -m model.gguf --text manual.txt -c 32768 --budgets 1024,4096\n"
+      "  tarn verify --reuse -m model.gguf --text manual.txt --record chunks.toml\n"
       "\nEach preset and budget reads the text again, and full attention once: that many prompts "
       "of -c tokens. KL and top-1 are over the steps with selection. Needles are facts planted in "
       "the text at even depths, whose digits the model must answer.\n"
@@ -443,7 +399,13 @@ void add_verify(const Command& app) {
       "does not find either are no pass: with --needles 0 only KL and the best tokens count.\n"
       "\nA verdict holds for the tested length: sinks, local and 2048 chosen tokens are a third of "
       "8192, and 2 % of 131072. A record does not check the length later: verify with the -c that "
-      "will be used.\n");
+      "will be used.\n"
+      "\nWith --reuse passages of the text stand in another order, as chunks (tarn run --chunk), "
+      "and each of --percents is compared with full prefill of the same tokens. The planted facts "
+      "stand across the passages' borders, and of a hundred two may be lost. How long it takes is "
+      "printed first. With --record the "
+      "smallest percentage that passes is written, 5 at least, and is what --recompute auto takes "
+      "from then on.\n");
   command->engine.add_to(sub);
   sub.add_option("--text", command->text_file, "a text like those that the model will read")
       .required();
@@ -465,6 +427,28 @@ void add_verify(const Command& app) {
   sub.add_option("--kl-max", command->kl_max, "largest mean KL divergence that passes, nats")
       .capture_default_str();
   sub.add_option("--top1-min", command->top1_min, "smallest share of equal best tokens that passes")
+      .default_str("0.95, with --reuse 0.9");
+  sub.add_flag("--reuse", command->reuse,
+               "measure chunks in place of selection: --percents, not --presets and --budgets");
+  sub.add_option("--percents", command->percents,
+                 "with --reuse: of the chunks' tokens, how many are computed anew")
+      .delimiter(',')
+      .between(0u, 100u)
+      .capture_default_str();
+  sub.add_option("--passages", command->n_passages, "with --reuse: passages of a prompt")
+      .between(2u, 64u)
+      .capture_default_str();
+  sub.add_option("--passage-tokens", command->passage_tokens, "with --reuse: of each, at most")
+      .between(32u, 1u << 16)
+      .capture_default_str();
+  sub.add_option("--prompts", command->n_prompts, "with --reuse: at most")
+      .between(1u, 1000u)
+      .capture_default_str();
+  sub.add_option("--minutes", command->minutes,
+                 "with --reuse: fewer prompts where they would take longer; one at least")
+      .between(1u, 100'000u)
+      .capture_default_str();
+  sub.add_option("--seed", command->seed, "with --reuse: which passages, and in which order")
       .capture_default_str();
   sub.add_option("--record", command->record_file,
                  "write the passing settings that read least as a configuration; with --config and "

@@ -131,6 +131,7 @@ void answer_props(Service& service, const std::shared_ptr<Exchange>& exchange) {
     json.key("build_info").text("tarn-" TARN_VERSION).key("arch").text(s.arch);
     json.key("device").text(s.device).key("isa").text(s.isa).key("io").text(s.io);
     json.key("select").text(s.select).key("verified").boolean(s.verified != 0);
+    json.key("recompute").real(static_cast<f64>(s.recompute));
     json.key("store").text(s.store);
     json.key("model_verified").boolean(s.model_verified != 0).key("tarn");
     write_engine(service, json);

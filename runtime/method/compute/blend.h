@@ -29,6 +29,10 @@
 
 namespace tarn::method {
 
+// Raised when another choice or placement gives other tokens: records of `tarn verify --reuse` with
+// another number are not used.
+inline constexpr u32 kBlendId = 1;
+
 struct BlendSizes {
   const model::ModelSpec* spec = nullptr;
   u32 context_tokens = 0, page_tokens = 0, rows_max = 0, n_workers = 0;

@@ -217,43 +217,57 @@ TEST_CASE("one that cannot be read says why, and the others are read") {
   CHECK(has(ended.err, "store.quota_bytes"));
 }
 
+// Starts the program and kills it after so long. False: it had ended by itself.
+bool kill_after(Words words, u64 us) {
+  words.insert(words.begin(), TARN_PROGRAM);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(nowhere, STDOUT_FILENO);
+    dup2(nowhere, STDERR_FILENO);
+    setpriority(PRIO_PROCESS, 0, 1);
+    execv(TARN_PROGRAM, argv.data());
+    _exit(127);
+  }
+  usleep(static_cast<useconds_t>(us));
+  kill(child, SIGKILL);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return WIFSIGNALED(status);
+}
+
+u64 n_kills_asked() {
+  const char* asked = std::getenv("TARN_INGEST_KILLS");
+  return asked != nullptr ? std::strtoull(asked, nullptr, 10) : 10;
+}
+
+// What a call takes, in microseconds.
+template <class Fn>
+u64 us_of(Fn&& fn) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  fn();
+  return static_cast<u64>(
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin).count());
+}
+
 TEST_CASE("killed with -9 at any moment, it goes on where it was, and what it left is whole") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
-  const char* asked = std::getenv("TARN_INGEST_KILLS");
-  const u64 n_kills = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 10;
+  const u64 n_kills = n_kills_asked();
   Documents world(700);
   const test::TempFile toml("often.toml");
   Documents::write(toml, "store.checkpoint_ms = 20\nengine.batch_rows_max = 32\n");
-  Words all = world.ingest_words({world.book.path(), world.faq.path(), "--config", toml.path()});
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
-  REQUIRE(world.ingest({world.book.path(), world.faq.path(), "--config", toml.path()}).exit_code ==
-          0);
-  const auto took_us = static_cast<u64>(
-      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin).count());
+  const Words files{world.book.path(), world.faq.path(), "--config", toml.path()};
+  const u64 took_us = us_of([&] { REQUIRE(world.ingest(files).exit_code == 0); });
   world.here.remove();
-  all.insert(all.begin(), TARN_PROGRAM);
-  std::vector<char*> argv;
-  for (std::string& word : all) argv.push_back(word.data());
-  argv.push_back(nullptr);
   u64 n_killed = 0, n_repeats = 0, n_went_on = 0, n_one_whole = 0;
   for (u64 i = 0; n_killed < n_kills; ++i) {
     CAPTURE(i);
-    const pid_t child = fork();
-    if (child == 0) {
-      const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-      dup2(nowhere, STDOUT_FILENO);
-      dup2(nowhere, STDERR_FILENO);
-      setpriority(PRIO_PROCESS, 0, 1);
-      execv(TARN_PROGRAM, argv.data());
-      _exit(127);
-    }
-    usleep(static_cast<useconds_t>(random.below(took_us / (1 + i % 3))));
-    kill(child, SIGKILL);
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    n_killed += WIFSIGNALED(status);
+    n_killed += kill_after(world.ingest_words(files), random.below(took_us / (1 + i % 3)));
     if (fs::exists(world.here.path())) {
       const Ended checked = world.store(world.here, {"check"});
       CAPTURE(checked.out);
@@ -274,6 +288,81 @@ TEST_CASE("killed with -9 at any moment, it goes on where it was, and what it le
   if (n_kills >= 10) CHECK(n_went_on > 0);
   MESSAGE(n_killed, " killed; of ", n_repeats, " repeats ", n_went_on, " went on, ", n_one_whole,
           " found the first file whole");
+}
+
+// What is said behind two files as chunks, of pages that are short enough for their passages.
+struct ChunkWorld : Documents {
+  ChunkWorld() {
+    write(toml, "kv.page_tokens = 16\nstore.checkpoint_ms = 20\nengine.batch_rows_max = 32\n");
+  }
+  Words options(const Words& more) const {
+    Words all = {"-m", model.path(), "--config", toml.path(), "--chunk-tokens", "60", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  Words keep_words() const {
+    Words all = options({"--store", here.path(), "--chunks", book.path(), faq.path()});
+    all.insert(all.begin(), "ingest");
+    return all;
+  }
+  Words ask_words(const test::TempFile& first, const test::TempFile& second) const {
+    Words all = options({"--chunk", first.path(), "--chunk", second.path(), "--recompute", "0.2",
+                         "-p", "What is lost?", "-n", "12", "--ignore-eos"});
+    all.insert(all.begin(), "run");
+    return all;
+  }
+  static Words with_store(Words all, const ChunkWorld& world) {
+    all.insert(all.end(), {"--store", world.here.path()});
+    return all;
+  }
+  const test::TempFile toml{"chunks.toml"};
+};
+
+TEST_CASE("chunks that were kept are found in any order, and nothing is said otherwise") {
+  const ChunkWorld world;
+  const Ended kept = run_tarn(world.keep_words());
+  CAPTURE(kept.err);
+  REQUIRE(kept.exit_code == 0);
+  CHECK(has(kept.out, Documents::name(world.book) + "#2"));
+  CHECK(has(kept.out, Documents::name(world.faq) + "#1"));
+  for (const auto& words :
+       {world.ask_words(world.book, world.faq), world.ask_words(world.faq, world.book)}) {
+    const Ended cold = run_tarn(words), found = run_tarn(ChunkWorld::with_store(words, world));
+    CAPTURE(found.err);
+    REQUIRE(found.exit_code == 0);
+    CHECK(number_in(found, "placed") > 100);
+    CHECK(number_in(found, "placed") == number_in(cold, "placed"));
+    CHECK(Documents::tokens_of(found) == Documents::tokens_of(cold));
+  }
+  const Ended again = run_tarn(world.keep_words());
+  CHECK(number_in(again, "bytes_written") == 0);
+}
+
+TEST_CASE("killed with -9 while chunks are kept or blended, what is left says the same") {
+  test::Random random(test::seed_from_environment());
+  CAPTURE(random.seed());
+  ChunkWorld world;
+  const Words asked = world.ask_words(world.faq, world.book);
+  const Words asked_store = ChunkWorld::with_store(asked, world);
+  const std::string answer = Documents::tokens_of(run_tarn(asked));
+  const u64 keep_us = us_of([&] { REQUIRE(run_tarn(world.keep_words()).exit_code == 0); });
+  const u64 ask_us = us_of([&] { REQUIRE(run_tarn(asked_store).exit_code == 0); });
+  world.here.remove();
+  u64 n_killed = 0;
+  for (u64 i = 0; n_killed < n_kills_asked(); ++i) {
+    CAPTURE(i);
+    const bool keeps = i % 2 == 0;
+    n_killed += kill_after(keeps ? world.keep_words() : asked_store,
+                           random.below(keeps ? keep_us : ask_us));
+    if (i % 4 != 3) continue;
+    if (fs::exists(world.here.path())) CHECK(world.store(world.here, {"check"}).exit_code == 0);
+    const Ended ended = run_tarn(asked_store);
+    CAPTURE(ended.err);
+    REQUIRE(ended.exit_code == 0);
+    CHECK(Documents::tokens_of(ended) == answer);
+    world.here.remove();
+  }
+  MESSAGE(n_killed, " killed");
 }
 
 }  // namespace

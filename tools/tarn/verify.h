@@ -1,0 +1,70 @@
+// What the two halves of tarn verify share: the options, the loss against exact answers, and the
+// record.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tools/support/engine_options.h"
+
+namespace tarn::tools {
+
+struct VerifyCommand {
+  EngineOptions engine;
+  std::string text_file;
+  u32 n_steps = 128;
+  u32 n_needles = 8;
+  f64 kl_max = 0.05;
+  std::optional<f64> top1_min;
+  std::string record_file;
+  bool json = false;
+  // Of selection.
+  std::vector<std::string> presets{"pq", "pqcache-infinitebench"};
+  std::vector<u32> budgets{512, 1024, 2048};
+  // Of chunks.
+  bool reuse = false;
+  std::vector<u32> percents{0, 5, 10, 15, 20, 30};
+  u32 n_prompts = 4, n_passages = 6, passage_tokens = 256, minutes = 30;
+  u64 seed = 1;
+
+  f64 least_top1() const { return top1_min.value_or(reuse ? 0.9 : 0.95); }
+};
+
+inline constexpr std::array kPlaces = {
+    "archive", "bakery",  "cellar", "dairy",  "engine",   "forge",  "garden", "harbor",
+    "island",  "kitchen", "ladder", "market", "nursery",  "office", "pantry", "quarry",
+    "river",   "stable",  "tower",  "vault",  "windmill", "yard",   "zoo",    "bridge"};
+
+// Of rows of logits, against those of the exact answer.
+class Loss {
+ public:
+  void add(std::span<const f32> base, std::span<const f32> ours);
+  bool is_empty() const { return kls_.empty(); }
+  u64 n() const { return kls_.size(); }
+  f64 kl_mean() const;
+  f64 kl_p99() const;
+  f64 top1() const;  // the share of equal best tokens
+  bool is_within(const VerifyCommand& command) const {
+    return !is_empty() && kl_mean() <= command.kl_max && top1() >= command.least_top1();
+  }
+
+ private:
+  std::vector<f64> kls_;
+  u32 n_agree_ = 0;
+};
+
+bool are_finite(std::span<const f32> logits);
+[[noreturn]] void throw_not_finite(const std::string& who);
+
+// Writes these keys, each whole or a section with its dot, as a configuration; `about` stands in
+// front of them, as comments. select.index_delay_tokens is left out: it depends on the box.
+void write_record(const VerifyCommand& command, const std::vector<std::string>& about,
+                  const Config& config, const std::vector<std::string>& keys);
+
+// Blends chunks of the text in other orders, and finds the smallest share of tokens that is enough.
+void verify_reuse(VerifyCommand& command);
+
+}  // namespace tarn::tools

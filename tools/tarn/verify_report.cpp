@@ -1,0 +1,52 @@
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "tools/support/input.h"
+#include "tools/support/percentile.h"
+#include "tools/support/utc.h"
+#include "tools/tarn/softmax.h"
+#include "tools/tarn/verify.h"
+
+namespace tarn::tools {
+
+void Loss::add(std::span<const f32> base, std::span<const f32> ours) {
+  const Softmax theirs = softmax_of(base), own = softmax_of(ours);
+  kls_.push_back(std::max(kl_divergence(base, theirs, ours, own), 0.0));
+  n_agree_ += theirs.argmax == own.argmax ? 1u : 0u;
+}
+
+f64 Loss::kl_mean() const {
+  f64 sum = 0;
+  for (const f64 kl : kls_) sum += kl;
+  return kls_.empty() ? 0.0 : sum / static_cast<f64>(kls_.size());
+}
+
+f64 Loss::kl_p99() const { return kls_.empty() ? 0.0 : percentile(kls_, 99); }
+
+f64 Loss::top1() const {
+  return kls_.empty() ? 1.0 : static_cast<f64>(n_agree_) / static_cast<f64>(kls_.size());
+}
+
+bool are_finite(std::span<const f32> logits) { return std::isfinite(softmax_of(logits).log_sum); }
+
+void throw_not_finite(const std::string& who) {
+  throw Failure{kExitRefused, who +
+                                  ": logits are not finite numbers: the weights are damaged, get "
+                                  "the file again"};
+}
+
+void write_record(const VerifyCommand& command, const std::vector<std::string>& about,
+                  const Config& config, const std::vector<std::string>& keys) {
+  std::string text = "# tarn verify, " + utc_now() + ": ";
+  for (const std::string& line : about) text += (text.back() == '\n' ? "# " : "") + line + "\n";
+  std::istringstream lines(to_toml(config));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("select.index_delay_tokens")) continue;
+    const auto begins_with = [&](const std::string& key) { return line.starts_with(key); };
+    if (std::ranges::any_of(keys, begins_with)) text += line + "\n";
+  }
+  write_file(command.record_file, text.data(), text.size());
+}
+
+}  // namespace tarn::tools
