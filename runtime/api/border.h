@@ -105,6 +105,12 @@ void copy_text(char (&to)[n], const char* from) {
   std::memset(to + length, 0, n - length);
 }
 
+inline bool is_share(float recompute) {  // -1: TARN_RECOMPUTE_AUTO
+  return recompute == -1.0f || (recompute >= 0.0f && recompute <= 1.0f);
+}
+inline constexpr const char* kBadShare =
+    "recompute must be TARN_RECOMPUTE_AUTO, or a share from 0 to 1";
+
 inline constexpr uint32_t kTextFlags = TARN_ADD_SPECIAL | TARN_PARSE_SPECIAL;
 inline constexpr const char* kBadFlags =
     "flags has a bit that this libtarn does not know: pass TARN_ADD_SPECIAL, TARN_PARSE_SPECIAL, "

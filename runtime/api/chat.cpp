@@ -4,6 +4,8 @@
 
 #include "runtime/api/border.h"
 #include "runtime/api/tarn_chat.h"
+#include "runtime/api/tarn_chunks.h"
+#include "runtime/service/chunk_list.h"
 #include "runtime/service/text_desk.h"
 
 using namespace tarn;
@@ -23,6 +25,8 @@ std::string_view view_of(const char* text) {
 struct Chat {
   std::string_view messages, tools, arguments;
   bool add_generation_prompt = true;
+  bool has_chunks = false;
+  f32 recompute = 1;
   chat::RenderArgs args() const {
     return {.messages = messages,
             .tools = tools,
@@ -40,8 +44,10 @@ const char* read_args(const char* messages_json, uint64_t n_bytes, const tarn_ch
   *chat = {.messages = {messages_json, n_bytes},
            .tools = view_of(own.tools_json),
            .arguments = view_of(own.arguments_json),
-           .add_generation_prompt = own.no_generation_prompt == 0};
-  return nullptr;
+           .add_generation_prompt = own.no_generation_prompt == 0,
+           .has_chunks = own.has_chunks != 0,
+           .recompute = own.has_chunks != 0 ? own.recompute : 1};
+  return is_share(chat->recompute) ? nullptr : kBadShare;
 }
 
 // Where a rendered conversation goes.
@@ -85,7 +91,7 @@ int32_t render(const Way& way, tarn_engine* engine, const char* messages_json, u
   if (const char* why_not = read_args(messages_json, n_bytes, options, &chat))
     return refuse(why_not);
   return call.serve_text(way, [chat, out](TextDesk& desk) -> Result<void> {
-    TARN_TRY(const chat::Rendered rendered, desk.render(chat.args()));
+    TARN_TRY(const chat::Rendered rendered, desk.render(chat.args(), chat.has_chunks));
     return out.write(rendered.text, desk.ids().ids);
   });
 }
@@ -100,11 +106,12 @@ int32_t feed_chat(const Way& way, tarn_session* session, const char* messages_js
   return call.serve_text(
       way,
       [chat](TextDesk& desk) -> Result<void> {
-        TARN_CHECK(desk.render(chat.args()));
+        TARN_CHECK(desk.render(chat.args(), chat.has_chunks));
         return {};
       },
-      [](Engine& engine, SessionIdx idx, const Ids& ids) {
-        return engine.feed_chat(idx, {.ids = ids.ids, .origins = ids.origins});
+      [recompute = chat.recompute](Engine& engine, SessionIdx idx, const Ids& ids) -> Result<void> {
+        TARN_TRY(const service::ChunkList chunks, service::chunks_of(engine, ids, recompute));
+        return engine.feed_chat(idx, {.ids = ids.ids, .notes = ids.notes}, chunks.parts());
       });
 }
 

@@ -1,15 +1,13 @@
 // The C border of prompts with chunks.
-#include <array>
-
 #include "runtime/api/border.h"
 #include "runtime/api/tarn_chunks.h"
+#include "runtime/service/chunk_list.h"
 #include "runtime/service/text_desk.h"
 
 using namespace tarn;
 using namespace tarn::api;
 using engine::Engine;
 using engine::SessionIdx;
-using service::ChunkMark;
 using service::Ids;
 using service::TextDesk;
 
@@ -74,25 +72,6 @@ Result<void> encode(TextDesk& desk, const Parts& parts, u32 flags) {
   return {};
 }
 
-Result<void> feed(Engine& engine, SessionIdx idx, const Ids& ids, f32 recompute) {
-  if (recompute < 0) recompute = engine.status().blend_share;
-  if (recompute == 1) return engine.feed(idx, ids.ids);
-  std::array<method::ChunkSpan, method::Chunks::kMax> chunks;
-  u32 n = 0;
-  for (u32 i = 0; i < ids.ids.size(); ++i) {
-    const auto mark = static_cast<ChunkMark>(ids.origins[i]);
-    if (mark == ChunkMark::none) continue;
-    if (mark == ChunkMark::first && n == chunks.size()) {
-      return fail({.status = Status::invalid_request,
-                   .hint = "too many chunks for one session: join some of them",
-                   .figures = {{{"chunks_max", n}}}});
-    }
-    if (mark == ChunkMark::first) chunks[n++] = {i, i};
-    chunks[n - 1].end = i + 1;
-  }
-  return engine.feed_parts(idx, ids.ids, std::span(chunks).first(n), recompute);
-}
-
 int32_t feed_parts(const Way& way, tarn_session* session, const tarn_part* parts, uint32_t n_parts,
                    float recompute, uint32_t flags) {
   const SessionCall call(session);
@@ -100,13 +79,12 @@ int32_t feed_parts(const Way& way, tarn_session* session, const tarn_part* parts
   const Parts all(parts, n_parts);
   if (const char* why_not = all.why_not()) return refuse(why_not);
   if ((flags & ~kTextFlags) != 0) return refuse(kBadFlags);
-  const bool is_share =
-      recompute == TARN_RECOMPUTE_AUTO || (recompute >= 0.0f && recompute <= 1.0f);
-  if (!is_share) return refuse("recompute must be TARN_RECOMPUTE_AUTO, or a share from 0 to 1");
+  if (!is_share(recompute)) return refuse(kBadShare);
   return call.serve_text(
       way, [all, flags](TextDesk& desk) { return encode(desk, all, flags); },
-      [recompute](Engine& engine, SessionIdx idx, const Ids& ids) {
-        return feed(engine, idx, ids, recompute);
+      [recompute](Engine& engine, SessionIdx idx, const Ids& ids) -> Result<void> {
+        TARN_TRY(const service::ChunkList chunks, service::chunks_of(engine, ids, recompute));
+        return engine.feed(idx, ids.ids, chunks.parts());
       });
 }
 

@@ -23,6 +23,10 @@
 extern "C" {
 #endif
 
+/* U+FDD0 and U+FDD1: noncharacters, which no text needs. */
+#define TARN_CHUNK_BEGIN "\xEF\xB7\x90"
+#define TARN_CHUNK_END "\xEF\xB7\x91"
+
 /* NULL instead of it: no tools, no arguments, a generation prompt. All texts are borrowed for the
  * call. */
 typedef struct tarn_chat_options {
@@ -31,6 +35,12 @@ typedef struct tarn_chat_options {
                                    the answer's (where it can) */
   const char* tools_json;       /* a JSON array, given to the template as `tools`; NULL: none */
   const char* arguments_json;   /* a JSON object: more variables of the template; NULL: none */
+  /* 1: what stands between TARN_CHUNK_BEGIN and TARN_CHUNK_END in a content is a chunk
+   * (tarn_chunks.h), of whose tokens this share is computed anew, or TARN_RECOMPUTE_AUTO. Chunks
+   * that come later than others are blended for themselves. 0: the two are characters like others.
+   */
+  int32_t has_chunks;
+  float recompute;
 } tarn_chat_options;
 
 /* Writes the conversation's text (not terminated) and its ids. text_bytes_out and n_ids_out are the

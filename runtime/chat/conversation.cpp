@@ -29,11 +29,11 @@ class Origins {
 
 // A vocabulary may put a space before a piece, and a BOS that the text does not have before all.
 void note_origins(const Rendered& rendered, std::span<const text::TokenId> ids,
-                  const text::Tokenizer& tokenizer, std::span<char> piece, std::span<u8> origins) {
+                  const text::Tokenizer& tokenizer, std::span<char> piece, std::span<u8> notes) {
   Origins of_text(rendered.origins);
   u64 at = 0;
   for (u64 i = 0; i < ids.size(); ++i) {
-    origins[i] = of_text.of(at);
+    notes[i] = std::min(of_text.of(at), kIdOriginMax);
     std::string_view shown(piece.data(), tokenizer.piece(ids[i], /*special=*/true, piece));
     const std::string_view rest = rendered.text.substr(at);
     if (!rest.starts_with(shown) && shown.starts_with(' ')) shown.remove_prefix(1);

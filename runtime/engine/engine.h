@@ -58,7 +58,9 @@ class Engine final : public Sessions, private step::StepHost {
   Result<chat::Rendered> render_chat(chat::RenderArgs args);
   // Makes these the session's tokens: keeps the longest common prefix, drops the rest, feeds what
   // is new. Reused KV is counted from here on. If the disk fails, the prefix may be all that stays.
-  Result<void> feed_chat(SessionIdx idx, const chat::Conversation& conversation);
+  // Of the parts those are chunks that are new as a whole.
+  Result<void> feed_chat(SessionIdx idx, const chat::Conversation& conversation,
+                         const Parts& parts = {});
 
   const model::ModelSpec& spec() const { return model_.spec; }
   const text::Encoder& text() const { return text_; }

@@ -13,9 +13,10 @@ void tell_of_change(const Log& log, Session& s, const chat::Conversation& conver
   if (s.chat.has_told) return;
   s.chat.has_told = true;
   // Where the conversation ends too early, its last token says of what.
-  const std::span<const u8> origins = conversation.origins;
-  const u8 origin =
-      origins.empty() ? chat::kFromTemplate : origins[std::min<u64>(n_common, origins.size() - 1)];
+  const std::span<const u8> notes = conversation.notes;
+  const u8 origin = notes.empty()
+                        ? chat::kFromTemplate
+                        : chat::id_origin(notes[std::min<u64>(n_common, notes.size() - 1)]);
   if (origin < chat::origin_of_message(0)) {
     log.info(
         "session %u: the conversation's tokens changed in front of its messages; %u of %u "
@@ -36,10 +37,12 @@ Result<chat::Rendered> Engine::render_chat(chat::RenderArgs args) {
   return templates_.render(args);
 }
 
-Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& conversation) {
+Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& conversation,
+                               const Parts& parts) {
   Session& s = sessions_[idx];
   const std::span<const u32> ids = conversation.ids;
   // All that a feed could refuse is asked before anything is dropped.
+  TARN_CHECK(check_parts(parts));
   TARN_CHECK(begin_feed(idx, ids, /*n_kept_max=*/0));
   const auto n_ids = static_cast<u32>(ids.size());
   const auto n_common =
@@ -51,6 +54,7 @@ Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& convers
   s.n_parked = 0;  // what is taken of it again counts
   const u32 n_kept = std::min({n_common, s.sequence.n_slots(), n_ids - std::min(n_ids, 1u)});
   s.generation.reused = {};
+  add_chunks(s, parts, ids, 0);
   append(s, ids.subspan(n_common));
   s.generation.reused.n_from_memory += n_kept;
   s.chat.n_ids = n_ids;

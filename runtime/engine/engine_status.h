@@ -95,7 +95,7 @@ struct EngineStatus {
   // Of chunks' tokens, how many are computed anew where a request leaves it to the box: 1 without
   // a record of `tarn verify --reuse`.
   f32 blend_share = 1;
-  bool model_verified = false;   // the file's SHA-256 is model.sha256
+  bool model_verified = false;  // the file's SHA-256 is model.sha256
   bool memory_locked = false;
   u64 driver_bytes = 0;        // a GPU's driver's, as measured before READY
   MemoryProbe memory_probe{};  // how fast the GPU reads; zeros on the CPU

@@ -137,37 +137,39 @@ Result<void> Sessions::cut_approximate(Session& s) {
   return {};
 }
 
-Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids) {
-  TARN_CHECK(begin_feed(idx, ids, /*n_kept_max=*/plan_.context_tokens));
-  append(sessions_[idx], ids);
-  return {};
+Result<void> Sessions::check_parts(const Parts& parts) const {
+  if (!(parts.recompute >= 0 && parts.recompute <= 1))
+    return refused("the share of chunks to recompute is a number from 0 to 1");
+  if (parts.recompute == 1 || plan_.blends()) return {};
+  return fail({.status = Status::unsupported,
+               .hint = "chunks are blended on a CPU, with reuse.prefix = true: set it, or feed "
+                       "the parts without a share to recompute"});
 }
 
-Result<void> Sessions::feed_parts(SessionIdx idx, std::span<const u32> ids,
-                                  std::span<const method::ChunkSpan> chunks, f32 recompute) {
-  if (!(recompute >= 0 && recompute <= 1))
-    return refused("the share of chunks to recompute is a number from 0 to 1");
-  if (!plan_.blends()) {
-    return fail({.status = Status::unsupported,
-                 .hint = "chunks are blended on a CPU, with reuse.prefix = true: set it, or feed "
-                         "the parts without a share to recompute"});
-  }
-  Session& s = sessions_[idx];
-  TARN_CHECK(begin_feed(idx, ids, /*n_kept_max=*/plan_.context_tokens));
-  if (chunks.size() > s.chunks.n_left()) {
-    return refused("too many chunks for one session: join some of them, or begin another session",
-                   {"chunks", chunks.size()}, {"room", s.chunks.n_left()});
-  }
-  const u32 begin = s.n_ids, n_ids = begin + static_cast<u32>(ids.size());
+void Sessions::add_chunks(Session& s, const Parts& parts, std::span<const u32> ids, u32 begin) {
+  if (parts.recompute == 1) return;
+  const u32 first_id = begin > 0 ? s.ids[0] : ids[0];
   s.chunks.begin_feed();
-  for (const method::ChunkSpan& part : chunks) {
-    if (part.begin >= part.end) continue;
-    const u32 first_id = begin > 0 ? s.ids[0] : ids[0];
-    auto chunk = blend_.chunk_of({begin + part.begin, begin + part.end}, first_id, n_ids);
+  for (const method::ChunkSpan& part : parts.chunks) {
+    if (s.chunks.is_full()) return;
+    if (part.begin >= part.end || begin + part.begin < s.n_ids) continue;
+    auto chunk = blend_.chunk_of({begin + part.begin, begin + part.end}, first_id,
+                                 begin + static_cast<u32>(ids.size()));
     if (!chunk) continue;
-    chunk->recompute = recompute;
+    chunk->recompute = parts.recompute;
     s.chunks.add(*chunk);
   }
+}
+
+Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids, const Parts& parts) {
+  TARN_CHECK(check_parts(parts));
+  TARN_CHECK(begin_feed(idx, ids, /*n_kept_max=*/plan_.context_tokens));
+  Session& s = sessions_[idx];
+  if (parts.recompute < 1 && parts.chunks.size() > s.chunks.n_left()) {
+    return refused("too many chunks for one session: join some of them, or begin another session",
+                   {"chunks", parts.chunks.size()}, {"room", s.chunks.n_left()});
+  }
+  if (!ids.empty()) add_chunks(s, parts, ids, s.n_ids);
   append(s, ids);
   return {};
 }

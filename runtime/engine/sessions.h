@@ -32,16 +32,19 @@ struct SessionArgs {
   step::Priority priority = step::Priority::interactive;
 };
 
+// Parts of ids that are chunks, in order: their KV is placed from where they were computed alone,
+// and this share of their tokens is computed anew (method/compute/blend.h).
+struct Parts {
+  std::span<const method::ChunkSpan> chunks{};
+  f32 recompute = 1;
+};
+
 // The base of Engine, which steps.
 class Sessions : public Places {
  public:
   Result<SessionIdx> create_session(const SessionArgs& args = {});
   void destroy_session(SessionIdx idx);
-  Result<void> feed(SessionIdx idx, std::span<const u32> ids);
-  // The same, with parts of the ids that are chunks, in order: their KV is placed from where they
-  // were computed alone, and this share of their tokens is computed anew (method/compute/blend.h).
-  Result<void> feed_parts(SessionIdx idx, std::span<const u32> ids,
-                          std::span<const method::ChunkSpan> chunks, f32 recompute);
+  Result<void> feed(SessionIdx idx, std::span<const u32> ids, const Parts& parts = {});
   Result<void> generate(SessionIdx idx, const GenerateParams& params);
   Result<void> truncate(SessionIdx idx, u32 n_tokens);
   Result<SessionIdx> fork(SessionIdx idx);
@@ -97,6 +100,10 @@ class Sessions : public Places {
   Result<void> begin_feed(SessionIdx idx, std::span<const u32> ids, u32 n_kept_max);
   // Cuts off the KV that exact answers do not keep.
   Result<void> cut_approximate(Session& session);
+  Result<void> check_parts(const Parts& parts) const;
+  // Of ids that begin at token `begin` of the session, and follow what it has. As many as there is
+  // room for; the rest is computed like other tokens.
+  void add_chunks(Session& session, const Parts& parts, std::span<const u32> ids, u32 begin);
   // Feeds what begin_feed() has allowed.
   void append(Session& session, std::span<const u32> ids);
 

@@ -20,7 +20,7 @@ namespace tarn::service {
 // What a text stage leaves for the engine's.
 struct Ids {
   std::span<u32> ids{};
-  std::span<u8> origins{};  // [ids.size()] of a conversation's
+  std::span<u8> notes{};  // [ids.size()] of a conversation's, and of parts (chat/conversation.h)
 };
 
 class IdRing {
@@ -31,9 +31,9 @@ class IdRing {
     u32 n_skipped = 0;  // in front of it, because a block does not go round the end
   };
 
-  void init(std::span<u32> ids, std::span<u8> origins) {
+  void init(std::span<u32> ids, std::span<u8> notes) {
     ids_ = ids;
-    origins_ = origins;
+    notes_ = notes;
     begin_ = end_ = 0;
   }
   u64 capacity() const { return ids_.size(); }
@@ -67,12 +67,12 @@ class IdRing {
   Ids of(const Block& block) const {
     if (block.n == 0) return {};
     const u64 at = block.begin % ids_.size();
-    return {ids_.subspan(at, block.n), origins_.subspan(at, block.n)};
+    return {ids_.subspan(at, block.n), notes_.subspan(at, block.n)};
   }
 
  private:
   std::span<u32> ids_{};
-  std::span<u8> origins_{};
+  std::span<u8> notes_{};
   u64 begin_ = 0, end_ = 0;  // counted on, round after round
 };
 

@@ -69,20 +69,52 @@ Result<void> TextDesk::add_part(std::span<const u32> part_ids, bool is_chunk) {
 }
 
 void TextDesk::mark_part(u64 n_ids, bool is_chunk) {
-  const std::span<u8> marks = ids().origins.subspan(n_part_ids_, n_ids);
-  std::ranges::fill(marks, static_cast<u8>(is_chunk ? ChunkMark::rest : ChunkMark::none));
-  if (is_chunk && n_ids > 0) marks[0] = static_cast<u8>(ChunkMark::first);
+  using chat::ChunkMark;
+  const std::span<u8> notes = ids().notes.subspan(n_part_ids_, n_ids);
+  std::ranges::fill(notes, static_cast<u8>(is_chunk ? ChunkMark::rest : ChunkMark::none));
+  if (is_chunk && n_ids > 0) notes[0] = static_cast<u8>(ChunkMark::first);
   n_part_ids_ += n_ids;
 }
 
-Result<chat::Rendered> TextDesk::render(const chat::RenderArgs& args) {
+Result<chat::Rendered> TextDesk::render(const chat::RenderArgs& args, bool has_chunks) {
   TARN_TRY(const chat::Rendered rendered, common_.engine->render_chat(args));
+  if (has_chunks) {
+    TARN_CHECK(encode_pieces(rendered));
+    return rendered;
+  }
   TARN_CHECK(
       encode(rendered.text, {.add_bos = true, .parse_special = true, .origins = rendered.origins}));
   std::array<char, plan::kPieceBytesMax> piece;
   const Ids kept = ids();
-  chat::note_origins(rendered, kept.ids, common_.engine->text().tokenizer(), piece, kept.origins);
+  chat::note_origins(rendered, kept.ids, common_.engine->text().tokenizer(), piece, kept.notes);
   return rendered;
+}
+
+// Each piece by itself, so that a chunk has the ids that it has anywhere.
+Result<void> TextDesk::encode_pieces(const chat::Rendered& rendered) {
+  u64 units = n_units(0);
+  chat::for_pieces(rendered.text, [&](u64 begin, u64 end, bool) { units += n_units(end - begin); });
+  TARN_CHECK(begin_parts(units));
+  Result<void> added{};
+  std::array<char, plan::kPieceBytesMax> shown;
+  const auto add = [&](u64 begin, u64 end, bool is_chunk) {
+    if (!added) return;
+    const chat::Rendered part{.text = rendered.text.substr(begin, end - begin),
+                              .origins = rendered.origins.subspan(begin, end - begin)};
+    const u64 first = n_part_ids_;
+    added =
+        add_part(part.text, {.add_bos = begin == 0, .parse_special = true, .origins = part.origins},
+                 is_chunk);
+    if (!added || is_chunk) return;
+    const Ids own{.ids = ids().ids.subspan(first, n_part_ids_ - first),
+                  .notes = ids().notes.subspan(first, n_part_ids_ - first)};
+    chat::note_origins(part, own.ids, common_.engine->text().tokenizer(), shown, own.notes);
+  };
+  if (rendered.text.starts_with(chat::kChunkBegin)) add(0, 0, false);  // BOS
+  chat::for_pieces(rendered.text, add);
+  TARN_CHECK(added);
+  end_parts();
+  return {};
 }
 
 }  // namespace tarn::service

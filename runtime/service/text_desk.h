@@ -10,9 +10,6 @@
 
 namespace tarn::service {
 
-// What an id of parts is (Ids::origins).
-enum class ChunkMark : u8 { none, first, rest };
-
 class TextDesk {
  public:
   TextDesk(Common& common, Request& request) : common_(common), request_(request) {}
@@ -24,8 +21,9 @@ class TextDesk {
   }
   // The ids stay for the engine's stage.
   Result<void> encode(std::string_view text, const text::EncodeOptions& options);
-  // A conversation's ids, and where each comes from, stay. Its text is there until the next one.
-  Result<chat::Rendered> render(const chat::RenderArgs& args);
+  // A conversation's ids, and a note of each, stay. Its text is there until the next one.
+  // `has_chunks`: what stands between marks in its messages is a chunk.
+  Result<chat::Rendered> render(const chat::RenderArgs& args, bool has_chunks = false);
   // Parts behind each other, with marks: room for n_units of all of them, then each, then the end.
   // A part that was refused ends the call.
   static u64 n_units(u64 bytes_or_ids) { return bytes_or_ids + 2; }
@@ -39,6 +37,7 @@ class TextDesk {
   Result<Ids> take_room(u64 text_bytes);
   void keep(u64 n_ids);
   void mark_part(u64 n_ids, bool is_chunk);
+  Result<void> encode_pieces(const chat::Rendered& rendered);
 
   Common& common_;
   Request& request_;

@@ -79,7 +79,7 @@ void answer(engine::Engine& engine, const Document& document, const std::string&
   ids.push_back(document.questions.at(0).ids.at(0));
   const f32 recompute = std::strtof(share.c_str(), nullptr);
   value_of(share == "full" ? engine.feed(session, ids)
-                           : engine.feed_parts(session, ids, document.chunks, recompute));
+                           : engine.feed(session, ids, {document.chunks, recompute}));
   tools::compute_all(engine, session);
   std::printf("%s", share.c_str());
   for (const Question& question : document.questions) {

@@ -50,7 +50,7 @@ SessionIdx begin(Engine& engine, u64 seed, u32 n_ids, u32 max_tokens, u32 share 
     chunks.push_back({at, at + kChunkTokens});
   tools::value_of(chunks.empty()
                       ? engine.feed(session, ids)
-                      : engine.feed_parts(session, ids, chunks, static_cast<f32>(share) * 0.01f));
+                      : engine.feed(session, ids, {chunks, static_cast<f32>(share) * 0.01f}));
   tools::value_of(engine.generate(
       session,
       {.sampler = {.wants_logprob = false}, .max_tokens = max_tokens, .ignore_end = true}));

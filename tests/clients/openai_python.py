@@ -180,6 +180,14 @@ def check_chunks():
         require(word in error.body["message"], f"{error.body}")
     error = refused(lambda: chat(extra_body={"tarn": {"chunks": ["a"]}}))
     require(error.body["param"] == "tarn.chunks", f"{error.body}")
+    part = lambda text, **more: {"type": "text", "text": text, **more}
+    for order in ([first, second], [second, first]):
+        parts = [part(text, tarn={"chunk": True}) for text in order] + [part("What is valve X3?")]
+        messages = [{"role": "user", "content": parts}]
+        told = [chat(messages, extra_body={"tarn": {"recompute": 0.2}}).model_extra["tarn"]
+                for _ in range(2)]
+        require(all(t["approximate"] and t["recomputed"] > 0 for t in told), f"{told}")
+        require(not chat(messages).model_extra["tarn"]["approximate"])
 
 
 def check_n():

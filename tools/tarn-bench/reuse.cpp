@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
-#include <stdexcept>
 #include <vector>
 
-#include "tools/support/engine_options.h"
+#include "tools/support/json.h"
 #include "tools/support/own_engine.h"
 #include "tools/support/percentile.h"
 #include "tools/support/stepping.h"
-#include "tools/tarn-bench/random_ids.h"
-#include "tools/tarn-bench/value_list.h"
+#include "tools/tarn-bench/passages.h"
 
 namespace tarn::bench {
 namespace {
@@ -20,13 +18,7 @@ using engine::SessionIdx;
 using tools::OwnEngine;
 using tools::value_of;
 
-// The passages in an order, and a question.
-struct Prompt {
-  std::vector<u32> ids{};
-  std::vector<method::ChunkSpan> chunks{};
-};
-
-struct Row {
+struct ReuseRow {
   std::string way;
   std::vector<f64> first_s{};
   u64 disk_bytes = 0;
@@ -40,53 +32,33 @@ class ReuseBench {
   void run();
 
  private:
-  Prompt prompt(u32 order, u32 question) const;
+  PassagesPrompt prompt(u32 order, u32 question) const;
   void open();
   void save_passages();
-  void measure(Row& row, const Prompt& prompt, std::optional<f32> recompute);
-  Row& row(const std::string& way);
+  void measure(ReuseRow& row, const PassagesPrompt& prompt, std::optional<f32> recompute);
+  ReuseRow& row(const std::string& way);
   void print();
 
   const ReuseOptions& options_;
+  const PassagesShape shape_;
   Config config_{};
-  u32 n_passages_ = 0, n_tokens_ = 0, n_vocab_ = 0;
-  std::vector<u32> begin_;  // of every text: BOS, or nothing
   std::vector<f32> shares_;
   std::optional<OwnEngine> own_;
-  std::vector<Row> rows_;
+  std::optional<PassagesText> text_;
+  std::vector<ReuseRow> rows_;
 };
 
-ReuseBench::ReuseBench(const ReuseOptions& options) : options_(options) {
-  const Options& base = options.base;
-  if (std::sscanf(options.passages.c_str(), "%ux%u", &n_passages_, &n_tokens_) != 2 ||
-      n_passages_ == 0 || n_tokens_ == 0 || u64{n_passages_} * n_tokens_ > (1u << 20)) {
-    throw std::invalid_argument("--reuse takes passages and tokens of each, as in 6x512");
-  }
-  for (size_t at = 0; at < options.shares.size();) {
-    size_t n_read = 0;
-    shares_.push_back(std::stof(options.shares.substr(at), &n_read));
-    at += n_read + 1;
-  }
-  tools::EngineOptions engine;
-  engine.budget = base.budget;
-  engine.isa = base.isa;
-  engine.io = base.io;
-  engine.device = base.device;
-  engine.config_paths = base.config_paths;
-  engine.store_dir = base.store_dir;
-  if (!base.kv_types.empty()) engine.kv_type = base.kv_types.front();
-  if (!base.threads.empty()) engine.n_threads = parse_values(base.threads).front();
-  const u64 n_prompt = u64{n_passages_} * n_tokens_ + options.n_question;
-  engine.context_tokens = 3 * n_prompt + 1024;
-  engine.sessions_max = 2;
-  config_ = engine.config();
-  if (!base.store_dir.empty()) {
+ReuseBench::ReuseBench(const ReuseOptions& options)
+    : options_(options),
+      shape_(parse_passages(options.passages)),
+      shares_(parse_shares(options.shares)) {
+  config_ = passages_config(options.base, 3 * (shape_.n_in_all() + options.n_question) + 1024);
+  if (!options.base.store_dir.empty()) {
     config_.store.sessions = true;
     config_.store.checkpoint_ms = 0;
   }
   open();
-  n_vocab_ = own_->get().spec().n_vocab;
-  if (const auto bos = own_->get().text().tokenizer().first_token()) begin_ = {*bos};
+  text_.emplace(own_->get());
 }
 
 void ReuseBench::open() {
@@ -94,25 +66,18 @@ void ReuseBench::open() {
   own_.emplace(options_.base.models.front(), config_);
 }
 
-Prompt ReuseBench::prompt(u32 order, u32 question) const {
-  Prompt prompt{.ids = begin_};
-  for (u32 i = 0; i < n_passages_; ++i) {
-    const auto ids = random_ids(100 + (i + order) % n_passages_, n_tokens_, n_vocab_);
-    const u32 begin = static_cast<u32>(prompt.ids.size());
-    prompt.ids.insert(prompt.ids.end(), ids.begin(), ids.end());
-    prompt.chunks.push_back({begin, begin + n_tokens_});
-  }
-  const auto asked = random_ids(900 + question, options_.n_question, n_vocab_);
-  prompt.ids.insert(prompt.ids.end(), asked.begin(), asked.end());
-  return prompt;
+PassagesPrompt ReuseBench::prompt(u32 order, u32 question) const {
+  std::vector<u32> passages;
+  for (u32 i = 0; i < shape_.n_passages; ++i) passages.push_back((i + order) % shape_.n_passages);
+  return text_->prompt(passages, shape_.n_tokens, question, options_.n_question);
 }
 
 // As `tarn ingest` does it: saved sessions of one passage each.
 void ReuseBench::save_passages() {
   engine::Engine& engine = own_->get();
-  for (u32 i = 0; i < n_passages_; ++i) {
-    std::vector<u32> ids = begin_;
-    const auto passage = random_ids(100 + i, n_tokens_, n_vocab_);
+  for (u32 i = 0; i < shape_.n_passages; ++i) {
+    std::vector<u32> ids = text_->begin;
+    const auto passage = text_->passage(i, shape_.n_tokens);
     ids.insert(ids.end(), passage.begin(), passage.end());
     const SessionIdx session = value_of(engine.create_session());
     value_of(engine.feed(session, ids));
@@ -123,35 +88,16 @@ void ReuseBench::save_passages() {
   }
 }
 
-void ReuseBench::measure(Row& row, const Prompt& prompt, std::optional<f32> recompute) {
-  engine::Engine& engine = own_->get();
-  SystemClock clock;
-  const SessionIdx session = value_of(engine.create_session());
-  const u64 bytes_before = engine.status().counters.disk.bytes_read;
-  const u64 begin_ns = clock.now_ns();
-  value_of(recompute ? engine.feed_parts(session, prompt.ids, prompt.chunks, *recompute)
-                     : engine.feed(session, prompt.ids));
-  value_of(engine.generate(session, {.max_tokens = 1, .ignore_end = true}));
-  engine::Event event{};
-  char text[256];
-  u64 first_ns = 0;
-  while (event.type != engine::EventType::done) {
-    if (!engine.take_event(session, &event, text)) {
-      tools::step(engine);
-    } else if (event.type == engine::EventType::token) {
-      first_ns = clock.now_ns();
-    }
-  }
-  if (event.done.status != Status::ok)
-    tools::throw_failure({.status = event.done.status, .hint = "the prompt was not answered"});
-  row.first_s.push_back(static_cast<f64>(first_ns - begin_ns) * 1e-9);
-  row.disk_bytes = engine.status().counters.disk.bytes_read - bytes_before;
-  row.reused = event.done.reused;
-  engine.destroy_session(session);
+void ReuseBench::measure(ReuseRow& row, const PassagesPrompt& prompt,
+                         std::optional<f32> recompute) {
+  const FirstToken first = time_first_token(own_->get(), prompt, recompute);
+  row.first_s.push_back(first.seconds);
+  row.disk_bytes = first.disk_bytes;
+  row.reused = first.reused;
 }
 
-Row& ReuseBench::row(const std::string& way) {
-  const auto at = std::ranges::find(rows_, way, &Row::way);
+ReuseRow& ReuseBench::row(const std::string& way) {
+  const auto at = std::ranges::find(rows_, way, &ReuseRow::way);
   if (at != rows_.end()) return *at;
   rows_.push_back({.way = way});
   return rows_.back();
@@ -189,29 +135,29 @@ void ReuseBench::print() {
   const f64 all_s = rows_.front().median_s();
   if (options_.base.output == "md") {
     std::printf("%u passages of %u tokens, a question of %u; %s, %u threads, %s, %u runs\n\n",
-                n_passages_, n_tokens_, options_.n_question, engine.status().isa,
+                shape_.n_passages, shape_.n_tokens, options_.n_question, engine.status().isa,
                 engine.plan().n_workers, kKvTypeNames[static_cast<u64>(config_.kv_type)],
                 options_.base.repetitions);
     std::printf(
         "| KV that is there | first token, s | of all computed | reused | placed | "
         "recomputed | MB of the disk |\n|---|---|---|---|---|---|---|\n");
   }
-  for (const Row& each : rows_) {
-    const auto mb = static_cast<f64>(each.disk_bytes) * 1e-6;
+  tools::Json json;
+  json.begin_array();
+  for (const ReuseRow& each : rows_) {
     if (options_.base.output == "md") {
       std::printf("| %s | %.2f | %.3f | %u | %u | %u | %.0f |\n", each.way.c_str(), each.median_s(),
                   each.median_s() / all_s, each.reused.n_tokens(), each.reused.n_placed,
-                  each.reused.n_recomputed, mb);
-      continue;
+                  each.reused.n_recomputed, static_cast<f64>(each.disk_bytes) * 1e-6);
     }
-    tools::Json json;
     json.begin_object().key("test").text("reuse").key("kv").text(each.way);
     json.key("first_token_s").real(each.median_s()).key("ratio").real(each.median_s() / all_s);
     json.key("reused").number(each.reused.n_tokens()).key("placed").number(each.reused.n_placed);
     json.key("recomputed").number(each.reused.n_recomputed);
     json.key("disk_bytes").number(each.disk_bytes).end_object();
-    tools::print_json(json);
   }
+  json.end_array();
+  if (options_.base.output != "md") tools::print_json(json);
 }
 
 }  // namespace
@@ -219,6 +165,7 @@ void ReuseBench::print() {
 void run_reuse(const ReuseOptions& options) {
   if (options.base.repetitions == 0)
     throw tools::Failure{tools::kExitUsage, "-r must be 1 at least"};
+  if (options.n_queries > 0) return run_reuse_rate(options);
   ReuseBench(options).run();
 }
 

@@ -197,8 +197,8 @@ class ReuseVerify {
         value_of(engine().create_session({.tenant = trial.percent ? "blended" : "full"}));
     const auto begin = SteadyClock::now();
     if (trial.percent) {
-      value_of(engine().feed_parts(session, prompt.ids, prompt.chunks,
-                                   static_cast<f32>(*trial.percent) / 100));
+      value_of(engine().feed(session, prompt.ids,
+                             {prompt.chunks, static_cast<f32>(*trial.percent) / 100}));
     } else {
       value_of(engine().feed(session, prompt.ids));
     }

@@ -179,6 +179,8 @@ void Answer::feed(u32 choice) {
           options.no_generation_prompt = plan_.has_generation_prompt ? 0 : 1;
           const std::string& arguments = plan_.arguments_json;
           options.arguments_json = arguments.empty() ? nullptr : arguments.c_str();
+          options.has_chunks = plan_.has_chunks ? 1 : 0;
+          options.recompute = plan_.has_chunks ? plan_.recompute : 0;
           return tarn_submit_feed_chat(session, plan_.messages_json.data(),
                                        plan_.messages_json.size(), &options, request);
         }

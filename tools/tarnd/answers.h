@@ -28,7 +28,7 @@ namespace tarn::daemon {
 struct AnswerPlan {
   bool is_chat = false;
   std::string messages_json, arguments_json;  // of a chat
-  bool has_generation_prompt = true;
+  bool has_generation_prompt = true, has_chunks = false;
   std::vector<Prompt> prompts;      // of a completion
   std::vector<std::string> chunks;  // in front of each prompt
   f32 recompute = TARN_RECOMPUTE_AUTO;

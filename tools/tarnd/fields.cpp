@@ -78,8 +78,7 @@ constexpr Field kFields[] = {
     flag("tarn.background", kBoth, &Body::background),
     list("tarn.chunks", kCompletions, Type::passages, 0, kChunksMax),
     refused("tarn.chunks", kChat),
-    number("tarn.recompute", &Body::recompute, 0, 1, kCompletions),
-    refused("tarn.recompute", kChat),
+    number("tarn.recompute", &Body::recompute, 0, 1),
 
     text("content", kTokenize, &Body::content, 0, kTextMax, true),
     flag("add_special", kTokenize, &Body::add_special),

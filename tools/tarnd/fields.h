@@ -72,7 +72,8 @@ struct Body {
   std::vector<Prompt> prompts;
   std::string session, select;
   bool background = false;
-  std::vector<std::string> chunks;
+  std::vector<std::string> chunks;  // of a completion
+  bool has_chunks = false;          // messages_json has
   f64 recompute = TARN_RECOMPUTE_AUTO;
   std::string content, name;
   bool add_special = false, parse_special = true, with_pieces = false;

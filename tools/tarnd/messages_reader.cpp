@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/api/tarn_chat.h"
+
 namespace tarn::daemon {
 namespace {
 
@@ -9,6 +11,14 @@ using Kind = JsonToken::Kind;
 
 // Depths of the tokens within the list.
 constexpr u32 kMessage = 1, kMember = 2, kPart = 3, kPartMember = 4;
+
+u64 n_marks_of(std::string_view text) {
+  u64 n = 0;
+  for (const std::string_view mark : {TARN_CHUNK_BEGIN, TARN_CHUNK_END}) {
+    for (u64 at = text.find(mark); at != text.npos; at = text.find(mark, at + mark.size())) ++n;
+  }
+  return n;
+}
 
 constexpr std::string_view kRoles[] = {"system", "user", "assistant", "tool", "function"};
 
@@ -36,7 +46,8 @@ bool MessagesReader::take_list(const JsonToken& token) {
   if (token.kind == Kind::begin_array) return true;
   if (n_messages_ == 0) return fail("must have a message");
   json_ = copy_.str();
-  return true;
+  if (!has_chunks_ || n_marks_of(json_) == 2 * n_chunks_) return true;
+  return fail("has U+FDD0 or U+FDD1, which stand around chunks, in a text: leave them out");
 }
 
 bool MessagesReader::take_message(const JsonToken& token) {
@@ -109,17 +120,14 @@ bool MessagesReader::take_part(const JsonToken& token, u32 depth) {
   if (depth == kPart && token.kind == Kind::begin_object) {
     part_keys_.clear();
     part_type_.clear();
-    part_has_text_ = false;
-    if (n_parts_++ > 0) content_ += '\n';
+    part_text_.clear();
+    part_has_text_ = part_is_chunk_ = false;
     return true;
   }
-  if (depth == kPart && token.kind == Kind::end_object) {
-    if (part_type_ != "text" && part_type_ != "refusal") {
-      return fail({field, "has a part that is no text: this version reads text alone"});
-    }
-    return part_has_text_ || fail({field, "has a part without its text"});
-  }
+  if (depth == kPart && token.kind == Kind::end_object) return end_part();
   if (depth < kPartMember) return fail({field, "must be a text or a list of parts"});
+  const bool is_own_key = token.kind == Kind::key && depth == kPartMember;
+  if (part_key_ == "tarn" && !is_own_key) return take_part_mark(token, depth);
   if (depth > kPartMember) return true;  // of other types, which end in an error
   if (token.kind == Kind::key) {
     if (!part_keys_.add(token.text)) return fail({field, "has a member twice, or more than 256"});
@@ -128,9 +136,40 @@ bool MessagesReader::take_part(const JsonToken& token, u32 depth) {
   }
   if (part_key_ == "type" && token.kind == Kind::text) part_type_ = token.text;
   if ((part_key_ == "text" || part_key_ == "refusal") && token.kind == Kind::text) {
-    content_ += token.text;
+    part_text_ += token.text;
     part_has_text_ = true;
   }
+  return true;
+}
+
+// "tarn": {"chunk": true}
+bool MessagesReader::take_part_mark(const JsonToken& token, u32 depth) {
+  const Kind kind = token.kind;
+  if (depth == kPartMember) {
+    if (kind == Kind::begin_object || kind == Kind::end_object || kind == Kind::null) return true;
+  } else if (depth == kPartMember + 1) {
+    if (kind == Kind::boolean) part_is_chunk_ = token.flag;
+    const bool is_key = kind == Kind::key && token.text == "chunk";
+    if (is_key || kind == Kind::boolean || kind == Kind::null) return true;
+  }
+  return fail({where() + ".content", "has a part with another tarn than {\"chunk\": true}"});
+}
+
+bool MessagesReader::end_part() {
+  const std::string field = where() + ".content";
+  if (part_type_ != "text" && part_type_ != "refusal") {
+    return fail({field, "has a part that is no text: this version reads text alone"});
+  }
+  if (!part_has_text_) return fail({field, "has a part without its text"});
+  if (n_parts_++ > 0) content_ += '\n';
+  if (!part_is_chunk_) {
+    content_ += part_text_;
+    return true;
+  }
+  if (part_text_.empty()) return fail({field, "has a chunk that is empty: leave it out"});
+  if (++n_chunks_ > kChunksMax) return fail("has more than 128 chunks: join some of them");
+  has_chunks_ = true;
+  content_ += TARN_CHUNK_BEGIN + part_text_ + TARN_CHUNK_END;
   return true;
 }
 

@@ -1,6 +1,7 @@
 // Reads a conversation's messages and writes them as the engine's templates take them: a list of
 // text parts becomes one text, joined by line breaks; "developer" becomes "system"; what other
-// members there are is handed on (name, tool_calls, ...).
+// members there are is handed on (name, tool_calls, ...). A part with "tarn": {"chunk": true} is a
+// chunk: it gets the marks of tarn_chat.h, which no other text may have then.
 #pragma once
 
 #include "tools/tarnd/json_copy.h"
@@ -10,7 +11,7 @@ namespace tarn::daemon {
 
 class MessagesReader : public ValueReader {
  public:
-  explicit MessagesReader(std::string& json) : json_(json) {}
+  MessagesReader(std::string& json, bool& has_chunks) : json_(json), has_chunks_(has_chunks) {}
   bool take(const JsonToken& token, u32 depth) override;
 
  private:
@@ -22,18 +23,21 @@ class MessagesReader : public ValueReader {
   bool take_role(const JsonToken& token);
   bool take_content(const JsonToken& token, u32 depth);
   bool take_part(const JsonToken& token, u32 depth);
+  bool take_part_mark(const JsonToken& token, u32 depth);
+  bool end_part();
   std::string where() const;  // "messages[2]"
 
   std::string& json_;
+  bool& has_chunks_;
   JsonCopy copy_;
   KeySet keys_, part_keys_;
   u64 n_messages_ = 0;
   Member member_ = Member::other;
   bool has_role_ = false, has_content_ = false, is_assistant_ = false;
   std::string content_;  // of the parts so far
-  u64 n_parts_ = 0;
-  std::string part_key_, part_type_;
-  bool part_has_text_ = false;
+  u64 n_parts_ = 0, n_chunks_ = 0;
+  std::string part_key_, part_type_, part_text_, mark_key_;
+  bool part_has_text_ = false, part_is_chunk_ = false;
 };
 
 }  // namespace tarn::daemon

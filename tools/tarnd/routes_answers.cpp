@@ -50,6 +50,7 @@ AnswerPlan plan_of(Body& body, bool is_chat, const Request& request, const Model
   plan.has_generation_prompt = body.add_generation_prompt;
   plan.prompts = std::move(body.prompts);
   plan.chunks = std::move(body.chunks);
+  plan.has_chunks = body.has_chunks;
   plan.recompute = static_cast<f32>(body.recompute);
   plan.n_choices = static_cast<u32>(body.n);
   plan.options = options_of(body, is_chat);

@@ -97,6 +97,7 @@ void render(Service& service, const std::shared_ptr<Exchange>& exchange,
         options.no_generation_prompt = call->body.add_generation_prompt ? 0 : 1;
         const std::string& arguments = call->body.template_arguments_json;
         options.arguments_json = arguments.empty() ? nullptr : arguments.c_str();
+        options.has_chunks = call->body.has_chunks ? 1 : 0;
         return tarn_submit_chat_render(engine, call->body.messages_json.data(),
                                        call->body.messages_json.size(), &options, call->text.data(),
                                        call->text.size(), &call->text_bytes, call->ids.data(),

@@ -341,7 +341,7 @@ std::unique_ptr<ValueReader> value_reader(const Field* field, Endpoint endpoint,
     case FieldType::biases:
       return std::make_unique<Biases>(body);
     case FieldType::messages:
-      return std::make_unique<MessagesReader>(body.messages_json);
+      return std::make_unique<MessagesReader>(body.messages_json, body.has_chunks);
     case FieldType::object:
       return std::make_unique<Members>(*field, endpoint, body);
     case FieldType::json:

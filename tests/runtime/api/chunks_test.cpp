@@ -4,11 +4,13 @@
 //         of a word that the sentence must have.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "runtime/api/tarn_chat.h"
 #include "runtime/api/tarn_chunks.h"
 #include "tests/runtime/api/host.h"
 #include "tests/support/open_engine.h"
@@ -87,6 +89,50 @@ TEST_CASE("parts have the tokens that each has alone, as text or as ids, and the
     tarn_session_destroy(as_text);
     tarn_session_destroy(as_ids);
   }
+}
+
+TEST_CASE("chunks in a message have the tokens that they have elsewhere") {
+  const SmallModel model("llama", "q8_0");
+  Host host(model.path(), kToml, "chatml");
+  const std::string begin = TARN_CHUNK_BEGIN, end = TARN_CHUNK_END;
+  const auto messages = [](const std::string& content) {
+    return R"([{"role": "user", "content": ")" + content + R"("}])";
+  };
+  const std::string two =
+      messages("Read: " + begin + kFirst + end + "\\n" + begin + kSecond + end + "\\nWhere?");
+  const auto feed_chat = [&](tarn_session* session, const std::string& json, int32_t has_chunks,
+                             float recompute) {
+    tarn_chat_options options = TARN_INIT(tarn_chat_options);
+    options.has_chunks = has_chunks;
+    options.recompute = recompute;
+    return tarn_session_feed_chat(session, json.data(), json.size(), &options);
+  };
+  const auto first = encoded(host, kFirst, 0), second = encoded(host, kSecond, 0);
+  const auto placed_of = [](const std::vector<u32>& ids) { return (ids.size() + 1) / 16 * 16 - 1; };
+  tarn_session *const placed = host.session(), *const whole = host.session();
+  REQUIRE(feed_chat(placed, two, 1, 0) == TARN_OK);
+  REQUIRE(feed_chat(whole, two, 1, 1) == TARN_OK);
+  const std::vector<u32> ids = tokens_of(placed);
+  CHECK(ids == tokens_of(whole));
+  for (const auto* chunk : {&first, &second})
+    CHECK(std::ranges::search(ids, *chunk).size() == chunk->size());
+  const test::Answer answer = test::run(placed, 6);
+  CHECK(answer.done.n_placed == placed_of(first) + placed_of(second));
+  CHECK(test::run(whole, 6).done.n_placed == 0);
+
+  // The next turn keeps what was blended, and blends what is new.
+  const std::string more = two.substr(0, two.size() - 1) + R"(, {"role": "user", "content": ")" +
+                           begin + kSecond + end + R"( again"}])";
+  REQUIRE(feed_chat(placed, more, 1, 0) == TARN_OK);
+  const test::Answer next = test::run(placed, 6);
+  CHECK(next.done.reused_from_memory > placed_of(first) + placed_of(second));
+  CHECK(next.done.n_placed == placed_of(second));
+
+  // Without chunks the marks are characters.
+  REQUIRE(feed_chat(whole, two, 0, 0) == TARN_OK);
+  CHECK(tokens_of(whole).size() > ids.size());
+  CHECK(feed_chat(whole, two, 1, 2) == TARN_INVALID_REQUEST);
+  CHECK(std::string(tarn_error_text()).find("share") != std::string::npos);
 }
 
 TEST_CASE("what is refused has a sentence, and leaves the session as it was") {

@@ -58,7 +58,7 @@ Result<void> generate(Engine& engine, SessionIdx session) {
   return engine.generate(session, params);
 }
 void ask(Engine& engine, SessionIdx session, const Prompt& prompt) {
-  REQUIRE(engine.feed_parts(session, prompt.ids, prompt.chunks, prompt.recompute).has_value());
+  REQUIRE(engine.feed(session, prompt.ids, {prompt.chunks, prompt.recompute}).has_value());
   REQUIRE(generate(engine, session).has_value());
 }
 

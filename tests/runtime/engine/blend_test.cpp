@@ -64,7 +64,7 @@ Prompt usual_prompt() { return prompt_of(kPassages); }
 SessionIdx feed_parts(Engine& engine, const Prompt& prompt, f32 recompute) {
   const auto session = engine.create_session();
   REQUIRE(session.has_value());
-  REQUIRE(engine.feed_parts(*session, prompt.ids, prompt.chunks, recompute).has_value());
+  REQUIRE(engine.feed(*session, prompt.ids, {prompt.chunks, recompute}).has_value());
   return *session;
 }
 

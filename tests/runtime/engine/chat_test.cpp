@@ -23,11 +23,11 @@ using test::SmallModel;
 // What chat::Conversation borrows.
 struct Talk {
   std::vector<u32> ids;
-  std::vector<u8> origins;
-  chat::Conversation view() const { return {.ids = ids, .origins = origins}; }
+  std::vector<u8> notes;
+  chat::Conversation view() const { return {.ids = ids, .notes = notes}; }
 };
 
-Talk talk_of(std::vector<u32> ids) { return {.ids = std::move(ids), .origins = {}}; }
+Talk talk_of(std::vector<u32> ids) { return {.ids = std::move(ids), .notes = {}}; }
 
 std::vector<u32> ids_of(const engine::Engine& engine, SessionIdx idx) {
   const engine::Session& s = engine.session_state(idx);
@@ -262,10 +262,10 @@ Talk written(OpenEngine& open, const std::vector<std::string>& messages) {
   const auto n_ids = encoder.encode_whole(text, {.add_special = true}, talk.ids);
   REQUIRE(n_ids.has_value());
   talk.ids.resize(*n_ids);
-  talk.origins.resize(*n_ids);
+  talk.notes.resize(*n_ids);
   std::array<char, plan::kPieceBytesMax> piece;
   chat::note_origins({.text = text, .origins = origins}, talk.ids, encoder.tokenizer(), piece,
-                     talk.origins);
+                     talk.notes);
   return talk;
 }
 
@@ -275,7 +275,7 @@ TEST_CASE(
     CAPTURE(std::string(arch));
     const SmallModel model(arch, "f16");
     OpenEngine open(model.path(), small_config());
-    const std::vector<u8> origins = written(open, {"bakeri", "somu", "tel"}).origins;
+    const std::vector<u8> origins = written(open, {"bakeri", "somu", "tel"}).notes;
     REQUIRE_FALSE(origins.empty());
     CHECK(origins.front() == chat::origin_of_message(0));
     CHECK(std::ranges::is_sorted(origins));

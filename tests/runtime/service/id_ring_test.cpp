@@ -19,9 +19,9 @@ TEST_CASE("blocks do not overlap, keep what was written, and half of the ring al
   for (const u32 capacity : {2u, 4u, 64u, 1000u}) {
     CAPTURE(capacity);
     std::vector<u32> ids(capacity);
-    std::vector<u8> origins(capacity);
+    std::vector<u8> notes(capacity);
     IdRing ring;
-    ring.init(ids, origins);
+    ring.init(ids, notes);
     struct Held {
       IdRing::Block block;
       u32 mark;
@@ -38,9 +38,9 @@ TEST_CASE("blocks do not overlap, keep what was written, and half of the ring al
         ring.shrink(&*block, static_cast<u32>(random.below(n_asked + 1)));
         const Ids mine = ring.of(*block);
         CHECK(mine.ids.size() == block->n);
-        CHECK(mine.origins.size() == block->n);
+        CHECK(mine.notes.size() == block->n);
         for (u32& id : mine.ids) id = mark;
-        for (u8& origin : mine.origins) origin = static_cast<u8>(mark);
+        for (u8& note : mine.notes) note = static_cast<u8>(mark);
         held.push_back({*block, mark});
       } else {
         ++n_refused;
@@ -48,8 +48,8 @@ TEST_CASE("blocks do not overlap, keep what was written, and half of the ring al
       }
       while (!held.empty() && random.below(3) == 0) {
         for (const u32 id : ring.of(held.front().block).ids) REQUIRE(id == held.front().mark);
-        for (const u8 origin : ring.of(held.front().block).origins)
-          REQUIRE(origin == static_cast<u8>(held.front().mark));
+        for (const u8 note : ring.of(held.front().block).notes)
+          REQUIRE(note == static_cast<u8>(held.front().mark));
         ring.give_back(held.front().block);
         held.pop_front();
       }

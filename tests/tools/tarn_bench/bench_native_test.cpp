@@ -139,6 +139,33 @@ TEST_CASE("compare-pqcache is each method at its budget, and reads less than eve
   }
 }
 
+TEST_CASE("passages: what was there is not computed, and blending finds it in any order") {
+  const test::SmallModel model("llama", "q8_0");
+  const rapidjson::Document once =
+      rows_of({"-m", model.path(), "--reuse", "4x192", "--shares", "0,0.25", "-r", "1"});
+  const auto number = [](const rapidjson::Value& row, const char* name) {
+    return row[name].GetDouble();
+  };
+  REQUIRE(once.Size() == 5);
+  CHECK(number(once[0], "reused") + number(once[0], "placed") == 0);
+  CHECK(number(once[1], "reused") >= 4 * 192 - 64);
+  CHECK(number(once[2], "reused") < 192);
+  CHECK(number(once[3], "recomputed") == 0);
+  CHECK(number(once[3], "placed") >= 3 * 128);
+  CHECK(number(once[4], "recomputed") ==
+        doctest::Approx(number(once[3], "placed") / 4).epsilon(0.01));
+
+  const rapidjson::Document rates =
+      rows_of({"-m", model.path(), "--reuse", "4x192", "--shares", "0", "--queries", "8", "--pool",
+               "6", "--kept", "6", "--similar", "2"});
+  REQUIRE(rates.Size() == 3);
+  CHECK(std::string(rates[0]["way"].GetString()) == "neither");
+  CHECK(number(rates[0], "reused") == 0);
+  CHECK(number(rates[2], "placed") > number(rates[2], "prompt_tokens") / 2);
+  for (const auto& row : rates.GetArray())
+    CHECK(number(row, "prompt_tokens") == number(rates[0], "prompt_tokens"));
+}
+
 TEST_CASE("--record appends machine, commit, command and rows, and the page of records takes it") {
   const test::SmallModel model("llama", "q8_0");
   const test::TempFile records("records.jsonl"), page("records.md");

@@ -96,6 +96,28 @@ constexpr MessagesCase kMessages[] = {
      "refused: 'messages[0].content' must be a text or a list of parts"},
     {"part without text", R"([{"role":"user","content":[{"type":"text"}]}])",
      "refused: 'messages[0].content' has a part without its text"},
+    {"chunk",
+     R"([{"role":"user","content":[{"type":"text","text":"a","tarn":{"chunk":true}},)"
+     R"({"type":"text","text":"b","tarn":{"chunk":false}},)"
+     R"({"tarn":null,"type":"text","text":"c"}]}])",
+     "[{\"role\":\"user\",\"content\":\"\uFDD0"
+     "a\uFDD1\\nb\\nc\"}]"},
+    {"empty chunk",
+     R"([{"role":"user","content":[{"type":"text","text":"","tarn":{"chunk":true}}]}])",
+     "refused: 'messages[0].content' has a chunk that is empty: leave it out"},
+    {"another mark",
+     R"([{"role":"user","content":[{"type":"text","text":"a","tarn":{"part":1}}]}])",
+     "refused: 'messages[0].content' has a part with another tarn than {\"chunk\": true}"},
+    {"no mark", R"([{"role":"user","content":[{"type":"text","text":"a","tarn":true}]}])",
+     "refused: 'messages[0].content' has a part with another tarn than {\"chunk\": true}"},
+    {"a chunk's character",
+     R"([{"role":"user","content":[{"type":"text","text":"a","tarn":{"chunk":true}}]},)"
+     R"({"role":"user","content":"\ufdd0b"}])",
+     "refused: 'messages' has U+FDD0 or U+FDD1, which stand around chunks, in a text: leave them "
+     "out"},
+    {"a character", R"([{"role":"user","content":"\ufdd0b"}])",
+     "[{\"role\":\"user\",\"content\":\"\uFDD0"
+     "b\"}]"},
     {"twice", R"([{"role":"user","role":"user"}])",
      "refused: 'messages[0]' has a member twice, or more than 256"},
 };
