@@ -106,7 +106,7 @@ void Engine::collect_blend(const step::Slice& slice) {
       .sequence = rows->sequence, .session = slice.session, .kind = slice.kind, .part = rows->part};
   trace_.n_prefill_rows += slice.n_rows;
   if (rows->part != step::RunPart::own) {
-    batch.check = blend_.check();
+    batch.check_layer = blend_.check_layer();
     executor_.add(run, rows->ids, 0);
     if (rows->first_id) batch.tokens[batch.runs.back().row_begin] = *rows->first_id;
     return;
@@ -306,8 +306,7 @@ void Engine::commit_rows() {
     if (run.state == step::RunState::dropped) continue;
     Session& s = sessions_[run.session];
     if (run.part != step::RunPart::own) {
-      const bool counts = run.state == step::RunState::runs && blend_.is_of(run.session);
-      counts ? blend_.commit(blend_target(s), run) : lose_chunk(s, kv_.error());
+      commit_chunk(s, run);
       continue;
     }
     if (run.state == step::RunState::failed) {
@@ -332,6 +331,14 @@ void Engine::commit_rows() {
                            s.sequence.n_slots() == s.n_ids;
     if (ends_turn) selector_.end_turn(run.session, s.sequence, s.n_ids);
   }
+}
+
+void Engine::commit_chunk(Session& s, const step::Run& run) {
+  if (run.state != step::RunState::runs || !blend_.is_of(s.idx)) return lose_chunk(s, kv_.error());
+  const bool checks = run.part == step::RunPart::check;
+  const Result<void> committed =
+      blend_.commit(blend_target(s), run, checks ? executor_.check_values(run) : step::Rows{});
+  if (!committed) lose_chunk(s, committed.error());
 }
 
 void Engine::consume_logits(Session& s, u32 position, u32 logits_row) {

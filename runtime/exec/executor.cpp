@@ -69,7 +69,7 @@ void Executor::clear() {
   batch_.n_rows = 0;
   batch_.runs = {};
   batch_.logit_rows = {};
-  batch_.check = {};
+  batch_.check_layer = 0;
 }
 
 void Executor::add(step::Run run, std::span<const u32> tokens, u32 n_logit_rows) {

@@ -51,7 +51,8 @@ void attention(const ForwardArgs& args, u32 layer_idx) {
   backend.attend(batch, cache_layer, q, b.attn_out);
 }
 
-// norm -> v for the runs that end at the check layer. From here on the batch has the others alone.
+// norm -> v for the run that ends at the check layer, which stays where attention would leave its
+// rows. From here on the batch has the others alone.
 void end_check_runs(const ForwardArgs& args, u32 layer_idx, step::Batch& batch) {
   u64 n_kept = batch.runs.size();
   while (n_kept > 0 && batch.runs[n_kept - 1].part == step::RunPart::check) --n_kept;
@@ -62,15 +63,11 @@ void end_check_runs(const ForwardArgs& args, u32 layer_idx, step::Batch& batch) 
   const StepBuffers& b = args.buffers;
   const u32 begin = batch.runs[n_kept].row_begin, n = batch.n_rows - begin;
   const Rows normed = from_row(b.normed, begin);
-  const Rows v =
-      from_row(from_column(b.qkv, (u64{spec.n_heads} + spec.n_kv_heads) * spec.head_dim), begin);
+  const Rows v = check_values(args, begin);
   backend.rms_norm(from_row(b.x, begin), layer.attn_norm, spec.rms_eps, spec.d_model, n, normed);
   const Projection values[] = {{&layer.attn_v, layer.attn_v_bias, v}};
   backend.project(normed, n, values);
-  for (step::Run& run : batch.runs.subspan(n_kept)) {
-    if (backend.is_abandoned()) break;
-    batch.check.on_values(batch.check.context, run, from_row(v, run.row_begin - begin));
-  }
+  backend.fetch(v, n, v.stride, args.host_values.data != nullptr ? args.host_values : v);
   batch.runs = batch.runs.first(n_kept);
   batch.n_rows = begin;
 }
@@ -106,6 +103,11 @@ StepBuffers keep_logit_rows(const ForwardArgs& args) {
 
 }  // namespace
 
+Rows check_values(const ForwardArgs& args, u32 row_begin) {
+  const u64 d_kv = u64{args.spec->n_kv_heads} * args.spec->head_dim;
+  return {from_row(args.buffers.attn_out, row_begin).data, d_kv};
+}
+
 void forward_layers(const ForwardArgs& step) {
   step::Batch batch = *step.batch;
   ForwardArgs args = step;
@@ -120,8 +122,7 @@ void forward_layers(const ForwardArgs& step) {
   // Rows of a table on disk were read before the step.
   if (!args.weights->embedding_on_disk()) backend.embed(args.weights->token_embd, batch, b.x);
   for (u32 layer_idx = 0; layer_idx < spec.n_layers; ++layer_idx) {
-    if (batch.check.on_values != nullptr && layer_idx == batch.check.layer)
-      end_check_runs(args, layer_idx, batch);
+    if (layer_idx == batch.check_layer) end_check_runs(args, layer_idx, batch);
     if (backend.is_abandoned() || batch.n_rows == 0) return;
     attention(args, layer_idx);
     const bool is_last = layer_idx + 1 == spec.n_layers;

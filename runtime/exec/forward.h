@@ -4,8 +4,8 @@
 //              norm -> gate,up -> swiglu -> down -> add } x layers -> norm -> logits
 //
 // In the last layer only logit rows go on after the attention; K and V of all rows are in place by
-// then. A prefill slice pays for one row from there on. Check runs end in front of their layer's
-// attention: their V is shown.
+// then. A prefill slice pays for one row from there on. A check run, of which there is one at most,
+// ends in front of its layer's attention: its V is left.
 //
 // Source  Touvron et al. 2023 (arXiv:2302.13971), section 2.2; QK norm as in Qwen3; QKV bias as in
 //         Qwen2.
@@ -33,7 +33,11 @@ struct ForwardArgs {
   const model::Weights* weights = nullptr;
   StepBuffers buffers{};
   const step::Batch* batch = nullptr;
+  Rows host_values{};  // where V of a check run is fetched to; none: it lies in the host's memory
 };
+
+// V of the check run that begins at this row, [n_rows, n_kv_heads head_dim], in the backend's space.
+Rows check_values(const ForwardArgs& args, u32 row_begin);
 
 // Runs all layers, then gathers and normalises the logit rows. On return row i of buffers.normed is
 // the normed hidden state of row batch.logit_rows[i], and K and V of all rows are in their slots.

@@ -80,13 +80,6 @@ class StepHost {
   ~StepHost() = default;
 };
 
-// V of a check run's rows at the check layer, [n_rows, n_kv_heads * head_dim].
-struct Check {
-  u32 layer = 0;  // of the model
-  void (*on_values)(void* context, Run& run, Rows v) = nullptr;
-  void* context = nullptr;
-};
-
 struct Batch {
   u32 n_rows = 0;
   u32* tokens = nullptr;       // [rows_max]
@@ -98,7 +91,7 @@ struct Batch {
   bool takes_best = false;   // of each of them its best token alone: summarize(), no fetch()
   StepHost* host = nullptr;  // nullptr: wanted to the end
   KvWatch kv_watch{};        // between the ops, run by run; rows in the backend's space
-  Check check{};             // of runs that end there
+  u32 check_layer = 0;       // of the model, where check runs end: the step leaves their V
 };
 
 }  // namespace tarn::step

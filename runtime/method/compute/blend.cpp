@@ -178,14 +178,18 @@ Result<Blend::Rows> Blend::take(const BlendTarget& target, u32 n, u32 rows_max) 
               {}};
 }
 
-void Blend::commit(const BlendTarget& target, const step::Run& run) {
-  if (run.part == step::RunPart::check) check_.commit(run.n_slots);
-  if (run.part != step::RunPart::chunk) return;
+Result<void> Blend::commit(const BlendTarget& target, const step::Run& run, step::Rows v) {
+  if (run.part == step::RunPart::check) {
+    TARN_CHECK(compare(check_.n_slots(), run.n_rows, v));
+    check_.commit(run.n_slots);
+  }
+  if (run.part != step::RunPart::chunk) return {};
   const u32 page_tokens = args_.sizes.page_tokens, begin = source_.n_slots() / page_tokens;
   source_.commit(run.n_slots);
   with_source_ids(target, [&](std::span<const u32> ids) {
     args_.kv->prefixes().list(source_, target.root, ids, begin, source_.n_slots() / page_tokens);
   });
+  return {};
 }
 
 // Each time one page is lost at least, or there is another reason.
@@ -196,18 +200,6 @@ bool Blend::lose_chunk() {
 }
 
 // ---- Check --------------------------------------------------------------------------------------
-
-step::Check Blend::check() {
-  const auto on_values = [](void* context, step::Run& run, step::Rows v) {
-    auto& self = *static_cast<Blend*>(context);
-    if (run.state != step::RunState::runs) return;
-    const Result<void> compared = self.compare(self.check_.n_slots(), run.n_rows, v);
-    if (compared) return;
-    run.state = step::RunState::failed;
-    self.args_.kv->note_failure(compared.error());
-  };
-  return {.layer = args_.sizes.check_layer(), .on_values = on_values, .context = this};
-}
 
 Result<void> Blend::compare(u32 first_token, u32 n, step::Rows v) {
   const model::ModelSpec& spec = *args_.sizes.spec;

@@ -105,9 +105,9 @@ class Blend {
   };
   // The next n of n_ready() rows, rows_max at most, with KV placed around them.
   Result<Rows> take(const BlendTarget& target, u32 n, u32 rows_max);
-  step::Check check();
-  // What take() gave has been computed, or is not to count.
-  void commit(const BlendTarget& target, const step::Run& run);
+  u32 check_layer() const { return args_.sizes.check_layer(); }
+  // What take() gave has been computed; of a check run V at the check layer.
+  Result<void> commit(const BlendTarget& target, const step::Run& run, step::Rows v);
   // KV of the chunk could not be read. False: nothing more is to be tried.
   bool lose_chunk();
 
