@@ -15,6 +15,7 @@ GpuLauncher<GpuNarrowArgs> narrow_gpu;
 GpuLauncher<GpuMatmulArgs> matmul_gpu;
 GpuLauncher<GpuRopeArgs> rope_gpu;
 GpuLauncher<GpuKvAppendArgs> kv_append_gpu;
+GpuLauncher<GpuKvReadArgs> kv_read_gpu;
 GpuLauncher<GpuAttnArgs> attend_gpu;
 GpuLauncher<GpuSwigluArgs> swiglu_gpu;
 GpuLauncher<GpuAddArgs> add_gpu;
@@ -33,6 +34,7 @@ TellKernels act_kernels;
 TellKernels attn_kernels;
 TellKernels gather_slots_kernels;
 TellKernels kv_append_kernels;
+TellKernels kv_read_kernels;
 TellKernels matmat_kernels;
 TellKernels matmul_kernels;
 TellKernels matvec_kernels;
@@ -46,9 +48,10 @@ TellKernels topk_kernels;
 
 void each_kernel(const KernelSink& sink) {
   static constexpr TellKernels* kFamilies[] = {
-      act_kernels,     attn_kernels,   gather_slots_kernels, kv_append_kernels, matmat_kernels,
-      matmul_kernels,  matvec_kernels, norm_kernels,         pq_kernels,        activations_kernels,
-      dequant_kernels, rope_kernels,   sample_kernels,       topk_kernels};
+      act_kernels,     attn_kernels,   gather_slots_kernels, kv_append_kernels,
+      kv_read_kernels, matmat_kernels, matmul_kernels,       matvec_kernels,
+      norm_kernels,    pq_kernels,     activations_kernels,  dequant_kernels,
+      rope_kernels,    sample_kernels, topk_kernels};
   for (TellKernels* tell_family : kFamilies) tell_family(sink);
 }
 
@@ -76,6 +79,7 @@ const GpuTable& TARN_GPU_TABLE() {
       .matmul = TARN_GPU::matmul_gpu,
       .rope = TARN_GPU::rope_gpu,
       .kv_append = TARN_GPU::kv_append_gpu,
+      .kv_read = TARN_GPU::kv_read_gpu,
       .attend = TARN_GPU::attend_gpu,
       .swiglu = TARN_GPU::swiglu_gpu,
       .add = TARN_GPU::add_gpu,

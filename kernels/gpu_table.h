@@ -43,6 +43,7 @@ struct GpuTable {
   GpuLauncher<GpuMatmulArgs>* matmul;
   GpuLauncher<GpuRopeArgs>* rope;
   GpuLauncher<GpuKvAppendArgs>* kv_append;
+  GpuLauncher<GpuKvReadArgs>* kv_read;
   GpuLauncher<GpuAttnArgs>* attend;
   GpuLauncher<GpuSwigluArgs>* swiglu;
   GpuLauncher<GpuAddArgs>* add;

@@ -1,4 +1,5 @@
-// attn.h's pages on a GPU: the append that fills them, and a decode step's attention over them.
+// attn.h's pages on a GPU: the append that fills them, the way back to f32, and a decode step's
+// attention over them.
 //
 //   groups    device addresses of groups of one cache layer: group g of table t at t * table_stride
 //             + g * group_stride, in slot order. A group is the pages of all KV heads over
@@ -9,6 +10,9 @@
 //             device, like everything that varies from step to step.
 //
 // kv_append writes K and V of each row into slots[n], with kv_store's bits (attn.h).
+//
+// kv_read writes K and V of a table's slots as f32, with dequantize_row's bits (dequant.h). What it
+// reads kv_append stores with the same bytes again, but for blocks whose scale is no normal f16.
 //
 // attend cuts the slots into spans of 256 at fixed absolute places, reads each in tiles of 16, and
 // merges the spans in ascending order. So the bits do not depend on the batch, the grid or the
@@ -62,6 +66,16 @@ struct GpuKvAppendArgs {
   const u32* slots;
   const u32* n_rows;
   u32 rows_max;
+};
+
+struct GpuKvReadArgs {
+  GpuPages pages;  // of tables[0]
+  u32 first_slot;  // that row 0 is
+  u32 n_rows;
+  f32* k;        // [n_rows, k_stride], head h at h * head_dim; nullptr: not read
+  u64 k_stride;  // elements
+  f32* v;        // likewise
+  u64 v_stride;
 };
 
 inline constexpr u32 kGpuSpanSlots = 256;

@@ -101,6 +101,7 @@ void Engine::collect_blend(const step::Slice& slice) {
   Session& s = sessions_[slice.session];
   const Result<method::Blend::Rows> rows =
       blend_.take(blend_target(s), slice.n_rows, plan_.rows_max - batch.n_rows);
+  if (!rows && rows.error().status == Status::device_lost) return lose_device(rows.error());
   if (!rows) return lose_chunk(s, rows.error());
   const step::Run run{
       .sequence = rows->sequence, .session = slice.session, .kind = slice.kind, .part = rows->part};
@@ -306,7 +307,12 @@ void Engine::commit_rows() {
     if (run.state == step::RunState::dropped) continue;
     Session& s = sessions_[run.session];
     if (run.part != step::RunPart::own) {
-      commit_chunk(s, run);
+      Result<void> committed = fail(kv_.error());
+      if (run.state == step::RunState::runs && blend_.is_of(s.idx))
+        committed = blend_.commit(blend_target(s), run, executor_.check_values(run));
+      if (committed) continue;
+      const bool is_device = committed.error().status == Status::device_lost;
+      is_device ? lose_device(committed.error()) : lose_chunk(s, committed.error());
       continue;
     }
     if (run.state == step::RunState::failed) {
@@ -331,14 +337,6 @@ void Engine::commit_rows() {
                            s.sequence.n_slots() == s.n_ids;
     if (ends_turn) selector_.end_turn(run.session, s.sequence, s.n_ids);
   }
-}
-
-void Engine::commit_chunk(Session& s, const step::Run& run) {
-  if (run.state != step::RunState::runs || !blend_.is_of(s.idx)) return lose_chunk(s, kv_.error());
-  const bool checks = run.part == step::RunPart::check;
-  const Result<void> committed =
-      blend_.commit(blend_target(s), run, checks ? executor_.check_values(run) : step::Rows{});
-  if (!committed) lose_chunk(s, committed.error());
 }
 
 void Engine::consume_logits(Session& s, u32 position, u32 logits_row) {

@@ -82,7 +82,6 @@ class Engine final : public Sessions, private step::StepHost {
   bool device_works();
   void lose_device(const Error& error);
   void commit_rows();
-  void commit_chunk(Session& session, const step::Run& run);
   bool run_logits();
   void consume_logits(Session& session, u32 position, u32 logits_row);
   void run_idle();

@@ -347,6 +347,7 @@ void Engine::Opening::place_blend() {
                   .workers = &e_.workers_,
                   .kv_type = e_.kv_type_,
                   .rope_factors = e_.model_.weights.rope_factors,
+                  .device = runs_on_gpu_ ? &e_.executor_.gpu().backend().chunks() : nullptr,
                   .bos = e_.text_.tokenizer().first_token(),
                   .memory = method::BlendMemory::carve(carver, sizes)});
 }

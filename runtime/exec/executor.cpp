@@ -58,6 +58,8 @@ Result<void> Executor::open_gpu() {
   place_rows(gpu_.host().rows);
   logits_ = {gpu_.memory().regions().logits.logits.data(), args_.model->spec.n_vocab};
   embedded_ = {gpu_.host().embedded.data(), d_model};
+  const u64 d_kv = u64{args_.model->spec.n_kv_heads} * args_.model->spec.head_dim;
+  forward_.host_values = {gpu_.host().values.data(), d_kv};
   return gpu_.open_backend(args_.model->weights);
 }
 

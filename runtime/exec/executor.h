@@ -56,7 +56,7 @@ class Executor {
   void run_layers(step::StepHost* host);
   // Whether the host has said no, and the layers mean nothing.
   bool is_abandoned() const { return forward_.backend->is_abandoned(); }
-  // V of the check run at the check layer, [n_rows, n_kv_heads head_dim] of the host, after finish().
+  // After finish() V of the check run at its layer, [n_rows, n_kv_heads head_dim] of the host.
   Rows check_values(const step::Run& run) const {
     const Rows fetched = forward_.host_values;
     return fetched.data != nullptr ? fetched : exec::check_values(forward_, run.row_begin);

@@ -33,10 +33,10 @@ struct ForwardArgs {
   const model::Weights* weights = nullptr;
   StepBuffers buffers{};
   const step::Batch* batch = nullptr;
-  Rows host_values{};  // where V of a check run is fetched to; none: it lies in the host's memory
+  Rows host_values{};  // where V of a check run is fetched to; none: it lies with the host
 };
 
-// V of the check run that begins at this row, [n_rows, n_kv_heads head_dim], in the backend's space.
+// V of the check run that begins at this row, [n_rows, n_kv_heads head_dim] of the backend.
 Rows check_values(const ForwardArgs& args, u32 row_begin);
 
 // Runs all layers, then gathers and normalises the logit rows. On return row i of buffers.normed is

@@ -20,6 +20,9 @@ Result<void> Probe::generate(SessionIdx idx, const engine::GenerateParams& param
   return {};
 }
 
-const f64* Probe::rope_inv_freq() const { return engine_.executor_.cpu_.inv_freq(); }
+const f64* Probe::rope_inv_freq() const {
+  const exec::Executor& executor = engine_.executor_;
+  return executor.on_gpu() ? executor.gpu().host().rows.inv_freq.data() : executor.cpu_.inv_freq();
+}
 
 }  // namespace tarn::lab

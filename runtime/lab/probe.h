@@ -56,7 +56,7 @@ class Probe {
   // Shows K and V that steps compute; an empty watch ends it. On a CPU it may change them. On a GPU
   // it sees copies, and no step is a graph meanwhile.
   void watch_kv(step::KvWatch watch);
-  // On a CPU, what turns queries and keys: [n_rot / 2], the file's factors included.
+  // What turns queries and keys: [n_rot / 2], the file's factors included.
   const f64* rope_inv_freq() const;
 
   // With KV in a CPU's memory: the share of method oracle's k tokens of the middle that method pq

@@ -105,9 +105,30 @@ void add_fixed_options(const tools::Command& app) {
   only("--split-mode,--sm", "none", {"none"});
 }
 
+void add_reuse(const tools::Command& app, ReuseOptions* options) {
+  app.add_option(
+      "--reuse", options->passages,
+      "measure the time to the first token of a prompt of passages, PASSAGESxTOKENS as in 6x512, "
+      "by what of its KV is there: nothing, a prefix, chunks in memory and with --store on the "
+      "disk, of which --shares are computed anew");
+  app.add_option("--shares", options->shares, "with --reuse: shares of the chunks' tokens")
+      .capture_default_str();
+  app.add_option("--queries", options->n_queries,
+                 "with --reuse: answer so many, of passages that are drawn from --pool, and report "
+                 "queries a second by blending, by reuse of prefixes and by neither");
+  app.add_option("--pool", options->n_pool, "with --queries: passages that there are")
+      .capture_default_str();
+  app.add_option("--kept", options->n_kept, "with --queries: passages whose KV has room")
+      .capture_default_str();
+  app.add_option("--similar", options->n_similar,
+                 "with --queries: queries on end with the same "
+                 "passages, in another order")
+      .capture_default_str();
+}
+
 int run_command_line(int argc, char** argv) {
   Options o;
-  std::string long_path, record, budgets = "2048,512", passages;
+  std::string long_path, record, budgets = "2048,512";
   ReuseOptions reuse;
   tools::CommandLine app(
       "tarn-bench measures prompt reading (pp), generation (tg) and both (pg) as llama-bench "
@@ -174,24 +195,7 @@ int run_command_line(int argc, char** argv) {
       "measure full, q8_0, q4_0, PQCache and window at every --fill-kv (default 1024,8192,32768), "
       "with --store also over the disk, and the time to first tokens at every -p; write a report "
       "with plots to this HTML file");
-  app.add_option(
-      "--reuse", passages,
-      "measure the time to the first token of a prompt of passages, PASSAGESxTOKENS as in 6x512, "
-      "by what of its KV is there: nothing, a prefix, chunks in memory and with --store on the "
-      "disk, of which --shares are computed anew");
-  app.add_option("--shares", reuse.shares, "with --reuse: shares of the chunks' tokens")
-      .capture_default_str();
-  app.add_option("--queries", reuse.n_queries,
-                 "with --reuse: answer so many, of passages that are drawn from --pool, and report "
-                 "queries a second by blending, by reuse of prefixes and by neither");
-  app.add_option("--pool", reuse.n_pool, "with --queries: passages that there are")
-      .capture_default_str();
-  app.add_option("--kept", reuse.n_kept, "with --queries: passages whose KV has room")
-      .capture_default_str();
-  app.add_option("--similar", reuse.n_similar,
-                 "with --queries: queries on end with the same "
-                 "passages, in another order")
-      .capture_default_str();
+  add_reuse(app, &reuse);
   app.add_option("--k-list", budgets, "with --long: values of --k").capture_default_str();
   app.add_option("--config", o.config_paths,
                  "configuration file (TOML; keys: configs/README.md); may be repeated, a later "
@@ -226,9 +230,8 @@ int run_command_line(int argc, char** argv) {
   if (const auto code = app.parse(argc, argv)) return *code;
   if (o.models.empty()) o.models.emplace_back();
   const auto built_in = tools::built_in_unless_named(o.models.front());
-  if (!passages.empty()) {
+  if (!reuse.passages.empty()) {
     reuse.base = o;
-    reuse.passages = passages;
     run_reuse(reuse);
   } else if (long_path.empty()) {
     run(o, record, command_line(argc, argv));

@@ -10,7 +10,7 @@ namespace tarn::bench {
 
 struct ReuseOptions {
   Options base;
-  std::string passages = "6x512";  // how many, and tokens of each
+  std::string passages{};  // how many, and tokens of each: 6x512
   std::string shares = "0,0.05,0.1,0.15,0.18";
   u32 n_question = 32;
   // With queries: their number, the passages that there are, those whose KV has room, and how many

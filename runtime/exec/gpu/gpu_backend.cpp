@@ -63,7 +63,7 @@ void GpuBackend::write_state(const step::Batch& batch) {
   std::copy_n(batch.visible, n, state.visible.data());
   std::ranges::copy(batch.logit_rows, state.logit_rows.data());
   for (const step::Run& run : batch.runs) {
-    std::fill_n(state.sessions.data() + run.row_begin, run.n_rows, run.session);
+    std::fill_n(state.sessions.data() + run.row_begin, run.n_rows, step_.sizes().table_of(run));
   }
   if (chooser_.is_on()) chooser_.write_choices(batch);
   kernels::rope_table({.positions = batch.positions,
@@ -78,13 +78,15 @@ void GpuBackend::write_state(const step::Batch& batch) {
 // is not on the device yet: mostly nothing, and a new group of every layer where the row before
 // filled one.
 void GpuBackend::send_groups(const step::Batch& batch, const step::Run& run) {
+  const u32 table = step_.sizes().table_of(run);
   if (!parts_.is_on()) {
     const u32 begin = run.sequence->take_changed_groups();
-    return step_.send_groups(run, begin, run.sequence->n_groups());
+    return step_.send_groups(table, *run.sequence, begin, run.sequence->n_groups());
   }
   const u32 page_tokens = step_.sizes().group.page_tokens;
   const u32 last_slot = batch.slots[run.row_begin + run.n_rows - 1];
-  step_.send_groups(run, batch.slots[run.row_begin] / page_tokens, last_slot / page_tokens + 1);
+  step_.send_groups(table, *run.sequence, batch.slots[run.row_begin] / page_tokens,
+                    last_slot / page_tokens + 1);
 }
 
 void GpuBackend::kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Rows v) {

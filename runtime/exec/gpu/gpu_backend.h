@@ -15,6 +15,7 @@
 #pragma once
 
 #include "runtime/exec/gpu/chooser.h"
+#include "runtime/exec/gpu/chunks.h"
 #include "runtime/exec/gpu/graphs.h"
 #include "runtime/exec/gpu/indexes.h"
 #include "runtime/exec/gpu/ops.h"
@@ -39,6 +40,7 @@ class GpuBackend final : public GpuOps {
   GpuGraphs& graphs() { return graphs_; }
   const GpuParts& parts() const { return parts_; }
   GpuIndexes& indexes() { return indexes_; }
+  GpuChunks& chunks() { return chunks_; }
 
  private:
   void write_state(const step::Batch& batch);
@@ -51,6 +53,7 @@ class GpuBackend final : public GpuOps {
   GpuGraphs graphs_{&step_};
   GpuParts parts_{&step_};
   GpuIndexes indexes_{&step_};
+  GpuChunks chunks_{&step_};
 };
 
 }  // namespace tarn::exec

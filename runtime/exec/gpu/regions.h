@@ -18,6 +18,7 @@
 #include "runtime/kv/kept_chunks.h"
 #include "runtime/method/device.h"
 #include "runtime/model/weights.h"
+#include "runtime/step/batch.h"
 
 namespace tarn::exec {
 
@@ -41,6 +42,7 @@ struct GpuSizes {
   u64 index_bytes = 0;          // of a session, likewise
   bool in_chunks = false;       // KV lies over memory and disk, and the host chooses
   u32 n_kept = 0;               // chunks of every layer that stay on the device
+  bool blends = false;          // KV of prompts' chunks is placed (method/compute/blend.h)
 
   u32 pages_max() const { return context_tokens / group.page_tokens; }
   // Rows of a launch of attention that may choose on the device; 0: none ever does.
@@ -67,9 +69,21 @@ struct GpuSizes {
   u64 n_addresses(const model::ModelSpec& spec) const {
     return in_chunks ? kept_at() + u64{n_kept} * spec.n_cache_layers * chunk_groups() : 0;
   }
-  // Tables of groups' addresses: of every session, then of what rows gather.
+  // Tables of groups' addresses: of every session, of what rows gather, and of what a blend
+  // computes beside its session.
+  u32 source_table() const { return sessions_max + choosing_rows(); }
+  u32 check_table() const { return source_table() + 1; }
+  u32 n_tables() const { return source_table() + (blends ? 2 : 0); }
+  u32 table_of(const step::Run& run) const {
+    return run.part == step::RunPart::own     ? run.session
+           : run.part == step::RunPart::chunk ? source_table()
+                                              : check_table();
+  }
   Checked n_groups(const model::ModelSpec& spec) const {
-    return Checked(u64{sessions_max} + choosing_rows()) * spec.n_cache_layers * pages_max();
+    return Checked(n_tables()) * spec.n_cache_layers * pages_max();
+  }
+  u64 n_values(const model::ModelSpec& spec) const {
+    return blends ? u64{rows_max} * spec.n_kv_heads * spec.head_dim : 0;
   }
   u64 n_summaries(const model::ModelSpec& spec) const {
     return u64{logit_rows_max} * kernels::gpu_sample_chunks(spec.n_vocab);
@@ -198,7 +212,8 @@ struct GpuHostMemory {
   std::span<std::byte> kept;  // kv::KeptChunks'
   std::span<u64> addresses;
   std::span<u32> n_chosen;
-  std::span<f32> query;  // [n_heads, head_dim]
+  std::span<f32> query;                  // [n_heads, head_dim]
+  std::span<f32> values, source_values;  // [rows_max, n_kv_heads, head_dim] of a check, of a chunk
 
   static GpuHostMemory carve(Carver& carver, const model::ModelSpec& spec, const GpuSizes& sizes) {
     const u64 if_chunks = sizes.in_chunks ? 1 : 0;
@@ -216,7 +231,9 @@ struct GpuHostMemory {
         .kept = carver.take<std::byte>("kept", kept.n_bytes()),
         .addresses = carver.take<u64>("addresses", sizes.n_addresses(spec)),
         .n_chosen = carver.take<u32>("chosen", if_chunks * spec.n_kv_heads),
-        .query = carver.take<f32>("query", if_chunks * spec.n_heads * spec.head_dim)};
+        .query = carver.take<f32>("query", if_chunks * spec.n_heads * spec.head_dim),
+        .values = carver.take<f32>("values", sizes.n_values(spec)),
+        .source_values = carver.take<f32>("values", sizes.n_values(spec))};
   }
 };
 

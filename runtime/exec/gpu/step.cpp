@@ -34,18 +34,17 @@ void GpuStep::place_state(u32 n_rows) {
 }
 
 // KV over memory and disk lies in frames, which the device sees elsewhere.
-void GpuStep::send_groups(const step::Run& run, u32 begin, u32 end) {
-  TARN_ASSERT(run.session < sizes().sessions_max);
+void GpuStep::send_groups(u32 table, const kv::Sequence& sequence, u32 begin, u32 end) {
+  TARN_ASSERT(table < sizes().n_tables());
   TARN_ASSERT(begin <= end && end <= sizes().pages_max());
   if (begin == end) return;
   const u64 shift = args_.frames_on_device - reinterpret_cast<u64>(args_.frames);
   const u32 n_layers = spec().n_cache_layers;
-  const u64 first = (u64{run.session} * sizes().pages_max() + begin) * n_layers;
-  u64* address = host().groups.data() + first;
-  for (u32 group = begin; group < end; ++group) {
-    for (u32 layer = 0; layer < n_layers; ++layer) {
-      *address++ = run.sequence->group_address(layer, group) + shift;
-    }
+  const u64 first = (u64{table} * sizes().pages_max() + begin) * n_layers;
+  u64* addresses = host().groups.data() + first;
+  for (u32 group = begin; group < end; ++group, addresses += n_layers) {
+    for (u32 layer = 0; layer < sequence.n_cache_layers(); ++layer)
+      addresses[layer] = sequence.group_address(layer, group) + shift;
   }
   send(regions().attention.groups.data() + first, host().groups.data() + first,
        u64{end - begin} * n_layers);

@@ -51,8 +51,8 @@ class GpuStep {
   void send_state() { send(regions().step.state.data(), host().state.data(), state_bytes_); }
   const GpuState& on_device() const { return device_state_; }
   const GpuState& on_host() const { return host_state_; }
-  // Sends where groups [begin, end) of all layers of the run's sequence lie.
-  void send_groups(const step::Run& run, u32 begin, u32 end);
+  // Sends where groups [begin, end) of all layers of the table's sequence lie.
+  void send_groups(u32 table, const kv::Sequence& sequence, u32 begin, u32 end);
   // Where kernels read that there are n rows; in a graph, as many as its step has.
   const u32* count(u32 n) const;
   // The sessions' KV, from this row of the step on.

@@ -14,6 +14,8 @@ constexpr u32 kPageTokensMax = 256;
 // Slots that are placed for each row that a step has room for: placing 16 takes less than a row.
 constexpr u32 kSlotsARow = 16;
 
+f32 deviation_of(f64 sum) { return sum >= 0 ? static_cast<f32>(sum) : HUGE_VALF; }
+
 }  // namespace
 
 u32 BlendSizes::check_layer() const {
@@ -207,6 +209,16 @@ Result<void> Blend::compare(u32 first_token, u32 n, step::Rows v) {
             layer = spec.kv_source[args_.sizes.check_layer()];
   const u32 begin = std::max(first_token, chunk().begin), end = first_token + n;
   if (begin >= end) return {};
+  if (args_.device != nullptr) {
+    TARN_TRY(const step::Rows placed,
+             args_.device->values(source_, layer, source_slot(begin), end - begin));
+    const u32 d_kv = spec.n_kv_heads * spec.head_dim;
+    for (u32 token = begin; token < end; ++token) {
+      args_.memory.deviation[token] = deviation_of(squared_distance(
+          from_row(v, token - first_token).data, from_row(placed, token - begin).data, d_kv));
+    }
+    return {};
+  }
   u32 page = source_slot(begin) / page_tokens;
   const u32 page_end = static_cast<u32>(ceil_div(source_slot(end), page_tokens));
   for (u32 token = begin, n_pages = 0; token < end; page += n_pages) {
@@ -220,7 +232,7 @@ Result<void> Blend::compare(u32 first_token, u32 n, step::Rows v) {
                                args_.kv->pool().page(source_.group(layer, at / page_tokens), h),
                                at % page_tokens, args_.memory.scratch);
       }
-      args_.memory.deviation[token] = sum >= 0 ? static_cast<f32>(sum) : HUGE_VALF;
+      args_.memory.deviation[token] = deviation_of(sum);
     }
     args_.kv->unpin(source_, layer, page, page + n_pages);
   }
@@ -232,6 +244,15 @@ Result<void> Blend::compare(u32 first_token, u32 n, step::Rows v) {
 Result<void> Blend::place(const BlendTarget& target, u32 from, u32 to) {
   if (from >= to) return {};
   const u32 distance = chunk().begin - n_bos();
+  if (args_.device != nullptr) {  // what is chosen is computed over it, later in the same step
+    return args_.device->place({.source = &source_,
+                                .source_slot = source_slot(from),
+                                .target = target.sequence,
+                                .session = target.session,
+                                .slot = from,
+                                .n = to - from,
+                                .distance = distance});
+  }
   kernels::rope_table({.positions = &distance,
                        .n_rows = 1,
                        .n_rot = args_.sizes.spec->n_rot,

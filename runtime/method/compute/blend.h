@@ -23,6 +23,7 @@
 
 #include "platform/cpu/worker_pool.h"
 #include "runtime/kv/kv_cache.h"
+#include "runtime/method/compute/chunk_device.h"
 #include "runtime/method/compute/placed_kv.h"
 #include "runtime/method/compute/row_choice.h"
 #include "runtime/model/model_spec.h"
@@ -70,7 +71,8 @@ class Blend {
     WorkerPool* workers = nullptr;
     kernels::KvType kv_type{};
     const f32* rope_factors = nullptr;
-    std::optional<u32> bos{};  // that a prompt begins with
+    ChunkDevice* device = nullptr;  // where KV lies there
+    std::optional<u32> bos{};       // that a prompt begins with
     BlendMemory memory{};
   };
   void init(const Args& args);

@@ -43,18 +43,22 @@ void place_kv(const KvTurn& turn, const u8* source_page, u32 from, std::span<u8*
   }
 }
 
+f64 squared_distance(const f32* a, const f32* b, u32 n) {
+  f64 sum = 0;
+  for (u32 i = 0; i < n; ++i) {
+    const f64 difference = f64{a[i]} - b[i];
+    sum += difference * difference;
+  }
+  return sum;
+}
+
 f64 value_deviation(kernels::KvType type, u32 head_dim, const f32* v, const u8* source_page,
                     u32 slot, std::span<f32> scratch) {
   const u8* placed = slot_of(type, head_dim, source_page, slot);
   kernels::dequantize_row(kernels::kv_tensor_type(type),
                           placed + kernels::kv_vector_bytes(type, head_dim), head_dim,
                           scratch.data());
-  f64 sum = 0;
-  for (u32 i = 0; i < head_dim; ++i) {
-    const f64 difference = f64{v[i]} - scratch[i];
-    sum += difference * difference;
-  }
-  return sum;
+  return squared_distance(v, scratch.data(), head_dim);
 }
 
 }  // namespace tarn::method

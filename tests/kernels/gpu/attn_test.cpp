@@ -1,6 +1,6 @@
 // Goal    every GPU attends as kernels/attn/attn_gpu.h says, with the same bits whatever the batch,
 //         the number of spans in the grid and the place of the pages, at once or in parts; and its
-//         append writes the bytes of the CPU's kv_store.
+//         append writes the bytes of the CPU's kv_store, and its read widens them as the CPU does.
 // Method  an f64 oracle over the decoded pages; slots around a tile, a page and a span; all KV
 //         types; every group in memory of its own, so AddressSanitizer sees a step outside;
 //         canaries in unused rows and gaps; NaN in every slot that a row may not see.
@@ -470,6 +470,91 @@ TEST_CASE("kv_append writes the bytes of the CPU's kv_store, into its slot alone
                             .rows_max = 3},
                            gpu.stream);
       for (u32 g = 0; g < 4; ++g) CHECK(arrays[g]->host() == want[g]);
+    }
+  }
+}
+
+TEST_CASE("kv_read widens what the CPU widens, and kv_append gives its bytes back") {
+  tarn::test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  for (const test::Gpu& gpu : test::gpus()) {
+    for (const Case& c : kCases) {
+      CAPTURE(c.name);
+      const u64 vector_bytes = kv_vector_bytes(c.type, c.head_dim);
+      const u64 page_bytes = 2 * vector_bytes * c.page_tokens;
+      const u64 d = u64{c.n_kv_heads} * c.head_dim, stride = d + kGap;
+      // Five slots from the last but two of a page on, of the second table; two groups each.
+      const u32 first = c.page_tokens - 2, n = 5;
+      std::vector<std::vector<u8>> pages(2, std::vector<u8>(page_bytes * c.n_kv_heads, 0xa5));
+      std::vector<f32> want_k(n * stride, kCanary), want_v(n * stride, kCanary);
+      for (u32 i = 0; i < n; ++i) {
+        for (u32 h = 0; h < c.n_kv_heads; ++h) {
+          std::vector<f32> k(c.head_dim), v(c.head_dim);
+          for (f32& x : k) x = random.normal() * 10.0f;
+          for (f32& x : v) x = random.below(40) == 0 ? 0.0f : random.normal();
+          if (i == 1) std::fill_n(v.begin(), std::min(c.head_dim, 32u), 0.0f);
+          u8* slot = pages[(first + i) / c.page_tokens].data() + h * page_bytes +
+                     (first + i) % c.page_tokens * 2 * vector_bytes;
+          kv_store_generic({c.type, k.data(), v.data(), slot, c.head_dim});
+          const TensorType type = kv_tensor_type(c.type);
+          dequantize_row(type, slot, c.head_dim, &want_k[i * stride + h * c.head_dim]);
+          dequantize_row(type, slot + vector_bytes, c.head_dim,
+                         &want_v[i * stride + h * c.head_dim]);
+        }
+      }
+      const DeviceArray<u8> g0(gpu, pages[0]), g1(gpu, pages[1]);
+      const DeviceArray<u8> c0(gpu, pages[0].size(), u8{0}), c1(gpu, pages[1].size(), u8{0});
+      const DeviceArray<u8*> groups(gpu, {g0.data(), c0.data(), g1.data(), c1.data()});
+      const DeviceArray<u32> tables(gpu, {0, 1, 1, 1, 1, 1}), n_rows(gpu, {n});
+      const DeviceArray<u32> at(gpu, {first, first + 1, first + 2, first + 3, first + 4});
+      const DeviceArray<f32> k(gpu, std::vector<f32>(n * stride, kCanary));
+      const DeviceArray<f32> v(gpu, std::vector<f32>(n * stride, kCanary));
+      GpuPages from{.type = c.type,
+                    .page_tokens = c.page_tokens,
+                    .head_dim = c.head_dim,
+                    .n_kv_heads = c.n_kv_heads,
+                    .groups = groups.data(),
+                    .table_stride = 1,
+                    .group_stride = 2,
+                    .page_stride = page_bytes,
+                    .tables = tables.data()};
+      gpu.table->kv_read({.pages = from,
+                          .first_slot = first,
+                          .n_rows = n,
+                          .k = nullptr,
+                          .k_stride = 0,
+                          .v = v.data(),
+                          .v_stride = stride},
+                         gpu.stream);
+      CHECK(std::ranges::all_of(k.host(), [](f32 x) { return x == kCanary; }));
+      gpu.table->kv_read({.pages = from,
+                          .first_slot = first,
+                          .n_rows = n,
+                          .k = k.data(),
+                          .k_stride = stride,
+                          .v = v.data(),
+                          .v_stride = stride},
+                         gpu.stream);
+      CHECK(k.host() == want_k);
+      CHECK(v.host() == want_v);
+      from.tables = tables.data() + 1;
+      gpu.table->kv_append({.pages = from,
+                            .k = k.data(),
+                            .k_stride = stride,
+                            .v = v.data(),
+                            .v_stride = stride,
+                            .slots = at.data(),
+                            .n_rows = n_rows.data(),
+                            .rows_max = n},
+                           gpu.stream);
+      for (u32 i = 0; i < n; ++i) {
+        for (u32 h = 0; h < c.n_kv_heads; ++h) {
+          const u64 begin = h * page_bytes + (first + i) % c.page_tokens * 2 * vector_bytes;
+          const auto copy = (first + i < c.page_tokens ? c0 : c1).host();
+          const auto& own = pages[(first + i) / c.page_tokens];
+          CHECK(std::memcmp(copy.data() + begin, own.data() + begin, 2 * vector_bytes) == 0);
+        }
+      }
     }
   }
 }

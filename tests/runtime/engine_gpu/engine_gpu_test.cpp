@@ -543,6 +543,7 @@ TEST_CASE("where the choice is left to it, the engine runs on the CPU what the G
     const GpuModel model("llama", type);
     const bool is_known = std::string(type) == "q8_0";
     GpuEngine gpu(kDiscreteFacts);
+    gpu.may_fall_back = true;
     require_open(gpu, model.path(), config_of(16));
     CHECK(std::string(gpu.engine.status().device) == (is_known ? "cuda" : "cpu"));
     const bool says_so =

@@ -60,7 +60,9 @@ struct GpuEngine {
       : device(facts, seed_from_environment()) {}
   ~GpuEngine() { engine.close(); }
 
-  Result<void> open(const std::string& path, const Config& config) {
+  Result<void> open(const std::string& path, Config config) {
+    if (!may_fall_back && std::string_view(config.device.data()) == "auto")
+      set_text(config.device, "cuda");
     return engine.open({.model_path = path.c_str(),
                         .config = config,
                         .reserve = &reserve,
@@ -78,6 +80,7 @@ struct GpuEngine {
     static_cast<GpuEngine*>(context)->log += std::string(text) + "\n";
   }
 
+  bool may_fall_back = false;  // to the CPU, where the GPU does not compute this
   FakeDevice device;
   const kernels::GpuTable* kernels = &kernels::gpu_table_emulated();
   std::string log;

@@ -1,0 +1,29 @@
+// Chunks' KV in the device's memory (method/compute/chunk_device.h). Slots are widened into a
+// step's buffers, K is turned there as a step's K is, and both are stored as a step's rows are.
+//
+//   tables   of groups' addresses: GpuSizes::source_table() is the chunk's, the session has its own
+//   memory   a step's buffers and state, which no step uses meanwhile
+#pragma once
+
+#include "runtime/exec/gpu/step.h"
+#include "runtime/method/compute/chunk_device.h"
+
+namespace tarn::exec {
+
+class GpuChunks final : public method::ChunkDevice {
+ public:
+  explicit GpuChunks(GpuStep* step) : step_(*step) {}
+  Result<void> place(const Move& move) override;
+  Result<step::Rows> values(kv::Sequence& source, u32 cache_layer, u32 first_slot, u32 n) override;
+
+ private:
+  Result<void> finish();
+  void send_tables(const Move& move);
+  void place_rows(const Move& move);
+  // One cache layer of the sequence of this table.
+  kernels::GpuPages pages(u32 cache_layer, u32 table) const;
+
+  GpuStep& step_;
+};
+
+}  // namespace tarn::exec
