@@ -107,7 +107,7 @@ void Engine::collect_blend(const step::Slice& slice) {
       .sequence = rows->sequence, .session = slice.session, .kind = slice.kind, .part = rows->part};
   trace_.n_prefill_rows += slice.n_rows;
   if (rows->part != step::RunPart::own) {
-    batch.check_layer = blend_.check_layer();
+    batch.check_layer = rows->check_layer;
     executor_.add(run, rows->ids, 0);
     if (rows->first_id) batch.tokens[batch.runs.back().row_begin] = *rows->first_id;
     return;
@@ -218,7 +218,7 @@ exec::Backend::Traffic Engine::run_batch() {
   step::Batch& batch = executor_.batch();
   if (batch.n_rows == 0 || device_lost()) return {};
   executor_.note_kept_groups();
-  kv_.plan_step(batch);
+  kv_.plan_step(batch, blend_.read_ahead());
   exec::Backend::Traffic traffic{};
   {
     PhaseTimer timer(trace_, Phase::layers, *clock_);

@@ -164,7 +164,7 @@ Result<void> KvCache::reserve_frames(const Sequence& sequence, u32 n) {
   return tiers_.mover.make_writable(sequence, n);
 }
 
-void KvCache::plan_step(const step::Batch& batch) {
+void KvCache::plan_step(const step::Batch& batch, const Sequence* next) {
   if (!has_tiers_) return;
   UsePlan& uses = tiers_.mover.uses();
   uses.begin();
@@ -174,6 +174,7 @@ void KvCache::plan_step(const step::Batch& batch) {
     const u32 n_groups = static_cast<u32>(ceil_div(n_slots, pool_.shape().page_tokens));
     uses.add({run.sequence, n_groups, run.offloaded_begin, run.offloaded_end});
   }
+  if (next != nullptr) uses.add({next, next->n_groups()});
   uses.end();
 }
 

@@ -59,7 +59,7 @@ struct KvTables {
                                                    .n_cache_layers = sizes.n_cache_layers,
                                                    .page_tokens = page_tokens});
                           }),
-            .mover = has_frames ? MoverMemory::carve(carver, sizes.shape, sizes.sessions_max,
+            .mover = has_frames ? MoverMemory::carve(carver, sizes.shape, sizes.sessions_max + 1,
                                                      sizes.n_cache_layers)
                                 : MoverMemory{}};
   }
@@ -120,8 +120,8 @@ class KvCache {
 
   // Frames for the next n reserved slots of the sequence, all or none. Before plan_step().
   Result<void> reserve_frames(const Sequence& sequence, u32 n);
-  // What attention is going to read: reads work ahead along it.
-  void plan_step(const step::Batch& batch);
+  // What attention is going to read: reads work ahead along it, and along what comes next.
+  void plan_step(const step::Batch& batch, const Sequence* next = nullptr);
   // All of this sequence is going to be read, layer by layer, and nothing else. nullptr: nothing,
   // so no part of the KV is wanted back.
   void plan_reading(const Sequence* sequence);

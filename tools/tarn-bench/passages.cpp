@@ -74,7 +74,7 @@ FirstToken time_first_token(engine::Engine& engine, const PassagesPrompt& prompt
                             std::optional<f32> share, std::string_view tenant) {
   SystemClock clock;
   const SessionIdx session = value_of(engine.create_session({.tenant = tenant}));
-  const u64 bytes_before = engine.status().counters.disk.bytes_read;
+  const engine::DiskTrace before = engine.status().counters.disk;
   const u64 begin_ns = clock.now_ns();
   value_of(share ? engine.feed(session, prompt.ids, {prompt.chunks, *share})
                  : engine.feed(session, prompt.ids));
@@ -92,8 +92,10 @@ FirstToken time_first_token(engine::Engine& engine, const PassagesPrompt& prompt
   if (event.done.status != Status::ok)
     tools::throw_failure({.status = event.done.status, .hint = "the prompt was not answered"});
   engine.destroy_session(session);
+  const engine::DiskTrace after = engine.status().counters.disk;
   return {.seconds = static_cast<f64>(first_ns - begin_ns) * 1e-9,
-          .disk_bytes = engine.status().counters.disk.bytes_read - bytes_before,
+          .disk_bytes = after.bytes_read - before.bytes_read,
+          .disk_wait_ns = after.wait_ns - before.wait_ns,
           .reused = event.done.reused};
 }
 

@@ -41,7 +41,7 @@ struct PassagesText {
 
 struct FirstToken {
   f64 seconds = 0;
-  u64 disk_bytes = 0;
+  u64 disk_bytes = 0, disk_wait_ns = 0;
   kv::Reused reused{};
 };
 // `share`: of the chunks' tokens, how many are computed anew; none: a prompt like any other.

@@ -118,18 +118,18 @@ bool Blend::prepare(const BlendTarget& target) {
     end();
     return false;
   }
-  load(target);
+  load(target, at_);
   if (!reserve()) end();  // pages that others had too gave nothing back
   return !is_free();
 }
 
 // Pages that are missing are computed, by the next rows.
-void Blend::load(const BlendTarget& target) {
-  if (loaded_ != at_) source_.clear();
-  loaded_ = at_;
+void Blend::load(const BlendTarget& target, u32 idx) {
+  if (loaded_ != idx) source_.clear();
+  loaded_ = idx;
   const bool is_at_page = source_.n_slots() % args_.sizes.page_tokens == 0;
-  if (source_.n_slots() == n_source() || !is_at_page) return;
-  with_source_ids(target, [&](std::span<const u32> ids) {
+  if (source_.n_slots() == n_bos() + chunks_[idx].n_tokens() || !is_at_page) return;
+  with_source_ids(target, chunks_[idx], [&](std::span<const u32> ids) {
     static_cast<void>(args_.kv->prefixes().take(source_, target.root, ids));
   });
 }
@@ -161,7 +161,8 @@ Result<Blend::Rows> Blend::take(const BlendTarget& target, u32 n, u32 rows_max) 
     n = std::max(n, n * sizes.spec->n_layers / (sizes.check_layer() + 1));
     n = std::min({n, rows_max, chunk().end - check_.n_slots()});
     TARN_CHECK(kv.reserve_frames(check_, n));
-    return Rows{step::RunPart::check, &check_, target.ids.subspan(check_.n_slots(), n), {}, {}};
+    return Rows{step::RunPart::check, &check_, target.ids.subspan(check_.n_slots(), n), {}, {},
+                sizes.check_layer()};
   }
   const u32 begin = target.sequence->n_slots();
   const u32 n_slots_max = kSlotsARow * std::max(n, args_.sizes.page_tokens / kSlotsARow);
@@ -173,6 +174,7 @@ Result<Blend::Rows> Blend::take(const BlendTarget& target, u32 n, u32 rows_max) 
   }
   TARN_CHECK(kv.reserve_frames(*target.sequence, slot - begin));
   TARN_CHECK(place(target, std::max(begin, chunk().begin), slot));
+  if (slot == chunk().end && at_ + 1 < n_chunks_) load(target, at_ + 1);
   return Rows{step::RunPart::own,
               target.sequence,
               target.ids.subspan(begin, slot - begin),
@@ -188,7 +190,7 @@ Result<void> Blend::commit(const BlendTarget& target, const step::Run& run, step
   if (run.part != step::RunPart::chunk) return {};
   const u32 page_tokens = args_.sizes.page_tokens, begin = source_.n_slots() / page_tokens;
   source_.commit(run.n_slots);
-  with_source_ids(target, [&](std::span<const u32> ids) {
+  with_source_ids(target, chunk(), [&](std::span<const u32> ids) {
     args_.kv->prefixes().list(source_, target.root, ids, begin, source_.n_slots() / page_tokens);
   });
   return {};

@@ -104,10 +104,14 @@ class Blend {
     std::span<const u32> ids{};    // of the slots that come next
     std::span<const u32> slots{};  // of RunPart::own: where the rows are; none: KV was placed alone
     std::optional<u32> first_id{};  // in place of the first of ids
+    u32 check_layer = 0;            // of RunPart::check
   };
   // The next n of n_ready() rows, rows_max at most, with KV placed around them.
   Result<Rows> take(const BlendTarget& target, u32 n, u32 rows_max);
-  u32 check_layer() const { return args_.sizes.check_layer(); }
+  // What is read from the disk while the step computes: the chunk behind the one under way.
+  const kv::Sequence* read_ahead() const {
+    return !is_free() && loaded_ > at_ && loaded_ < n_chunks_ ? &source_ : nullptr;
+  }
   // What take() gave has been computed; of a check run V at the check layer.
   Result<void> commit(const BlendTarget& target, const step::Run& run, step::Rows v);
   // KV of the chunk could not be read. False: nothing more is to be tried.
@@ -126,11 +130,12 @@ class Blend {
   u32 n_source() const { return n_bos() + chunk().n_tokens(); }
   bool reserve();
   u32 source_slot(u32 token) const { return token - chunk().begin + n_bos(); }
-  void load(const BlendTarget& target);
+  void load(const BlendTarget& target, u32 idx);
   // fn(BOS and the chunk's ids): BOS stands in place of the token in front of the chunk meanwhile.
   template <class Fn>
-  void with_source_ids(const BlendTarget& target, Fn&& fn) const {
-    const std::span<u32> ids = target.ids.subspan(chunk().begin - n_bos(), n_source());
+  void with_source_ids(const BlendTarget& target, const Chunk& chunk, Fn&& fn) const {
+    const std::span<u32> ids =
+        target.ids.subspan(chunk.begin - n_bos(), n_bos() + chunk.n_tokens());
     const u32 before = ids[0];
     if (args_.bos) ids[0] = *args_.bos;
     fn(std::span<const u32>(ids));
@@ -152,7 +157,7 @@ class Blend {
   std::array<Chunk, Chunks::kMax> chunks_{};
   u32 n_chunks_ = 0;
   u32 at_ = 0;      // the chunk under way
-  u32 loaded_ = 0;  // the chunk whose KV source_ has, in part at least
+  u32 loaded_ = 0;  // the chunk whose KV source_ has, in part at least: at_, or the next one
   bool checks_ = false;
   u32 n_tokens_ = 0, n_chosen_ = 0;
   u32 n_lost_ = 0;

@@ -298,6 +298,43 @@ TEST_CASE("where a chunk's KV was changes no bit: nowhere, in memory, on the dis
   }
 }
 
+TEST_CASE("the next chunk is read from the disk while one is computed") {
+  const Prompt prompt = prompt_of(
+      {{1, 11, false}, {2, 80, true}, {3, 80, true}, {4, 80, true}, {5, 80, true}, {6, 9, false}});
+  const SmallModel model("llama", "q8_0", 1, 3);
+  SimDisk disk(3);
+  {
+    SavedLife life(model, {}, disk);
+    for (const ChunkSpan& chunk : prompt.chunks) {
+      std::vector<u32> ids{kBos};
+      ids.insert(ids.end(), prompt.ids.begin() + chunk.begin, prompt.ids.begin() + chunk.end);
+      const SessionIdx session = life.open.session_with(ids);
+      life.open.run();
+      REQUIRE(life.engine().save(session, std::to_string(chunk.begin)).has_value());
+      life.engine().destroy_session(session);
+    }
+  }
+  SavedLife life(model, {}, disk);
+  Engine& engine = life.engine();
+  const SessionIdx session = feed_parts(engine, prompt, 0.2f);
+  std::vector<u64> n_read(prompt.chunks.size());  // bytes, in the steps that compute a chunk
+  while (engine.has_work()) {
+    const u32 before = engine.session_state(session).sequence.n_slots();
+    const u64 n = engine.step().disk.bytes_read;
+    const u32 after = engine.session_state(session).sequence.n_slots();
+    for (u64 c = 0; c < n_read.size(); ++c) {
+      const bool is_under_way = before < prompt.chunks[c].end && after > prompt.chunks[c].begin;
+      if (is_under_way && after > before) n_read[c] += n;
+    }
+  }
+  const kv::GroupShape& shape = lab::Probe::pool(engine).shape();
+  const u64 chunk_bytes = u64{81 / kPage} * engine.spec().n_cache_layers * shape.payload_bytes();
+  CAPTURE(n_read[0]);
+  CAPTURE(n_read.back());
+  CHECK(n_read[0] >= chunk_bytes);  // most of its own, and the next one's
+  CHECK(n_read.back() == 0);
+}
+
 TEST_CASE("other orders take the chunks' pages; a changed token does not") {
   const SmallModel model("llama", "q8_0", 1, 3);
   OpenEngine open(model.path(), config_of());
