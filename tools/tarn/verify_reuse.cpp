@@ -386,7 +386,7 @@ void verify_reuse(VerifyCommand& command) {
     if (i > 0) prompt = prompts.next();
     verify.run(prompt);
     if (isatty(STDERR_FILENO) != 0)
-      std::fprintf(stderr, "\rprompt %llu is read ", static_cast<unsigned long long>(i + 1));
+      std::fprintf(stderr, "\rprompt %llu is read ", static_cast<unsigned long long>(i) + 1);
   }
   if (isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "\r%40s\r", "");
   const std::vector<Trial>& trials = verify.trials();
