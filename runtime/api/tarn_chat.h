@@ -37,8 +37,8 @@ typedef struct tarn_chat_options {
   const char* arguments_json;   /* a JSON object: more variables of the template; NULL: none */
   /* 1: what stands between TARN_CHUNK_BEGIN and TARN_CHUNK_END in a content is a chunk
    * (tarn_chunks.h), of whose tokens this share is computed anew, or TARN_RECOMPUTE_AUTO. Chunks
-   * that come later than others are blended for themselves. 0: the two are characters like others.
-   */
+   * that come later than others are blended for themselves. A rendered text keeps the two, which
+   * its ids have not. 0: they are characters like others. */
   int32_t has_chunks;
   float recompute;
 } tarn_chat_options;

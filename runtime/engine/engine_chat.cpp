@@ -54,7 +54,7 @@ Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& convers
   s.n_parked = 0;  // what is taken of it again counts
   const u32 n_kept = std::min({n_common, s.sequence.n_slots(), n_ids - std::min(n_ids, 1u)});
   s.generation.reused = {};
-  add_chunks(s, parts, ids, 0);
+  if (!ids.empty()) add_chunks(s, parts, ids, 0);
   append(s, ids.subspan(n_common));
   s.generation.reused.n_from_memory += n_kept;
   s.chat.n_ids = n_ids;

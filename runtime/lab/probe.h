@@ -42,6 +42,9 @@ class Probe {
   // its configuration has any mark.
   VerifyMark blend_mark(u32 recompute_percent) const;
 
+  // From now on tokens of chunks are chosen by these scores; nullptr: by their deviations.
+  void score_rows_by(method::ScoreRows score);
+
   // Calls `on_logits` with the logits of every row that the session computes from now on; nullptr
   // ends it.
   void watch_logits(SessionIdx idx, engine::LogitsFn on_logits, void* context);

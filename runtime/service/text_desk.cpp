@@ -92,26 +92,33 @@ Result<chat::Rendered> TextDesk::render(const chat::RenderArgs& args, bool has_c
 
 // Each piece by itself, so that a chunk has the ids that it has anywhere.
 Result<void> TextDesk::encode_pieces(const chat::Rendered& rendered) {
-  u64 units = n_units(0);
+  u64 units = 2 * n_units(0);
   chat::for_pieces(rendered.text, [&](u64 begin, u64 end, bool) { units += n_units(end - begin); });
   TARN_CHECK(begin_parts(units));
   Result<void> added{};
   std::array<char, plan::kPieceBytesMax> shown;
-  const auto add = [&](u64 begin, u64 end, bool is_chunk) {
+  const auto add = [&](u64 begin, u64 end, bool is_chunk, bool add_bos) {
     if (!added) return;
     const chat::Rendered part{.text = rendered.text.substr(begin, end - begin),
                               .origins = rendered.origins.subspan(begin, end - begin)};
     const u64 first = n_part_ids_;
-    added =
-        add_part(part.text, {.add_bos = begin == 0, .parse_special = true, .origins = part.origins},
-                 is_chunk);
-    if (!added || is_chunk) return;
-    const Ids own{.ids = ids().ids.subspan(first, n_part_ids_ - first),
-                  .notes = ids().notes.subspan(first, n_part_ids_ - first)};
-    chat::note_origins(part, own.ids, common_.engine->text().tokenizer(), shown, own.notes);
+    added = add_part(
+        part.text, {.add_bos = add_bos, .parse_special = true, .origins = part.origins}, is_chunk);
+    if (!added) return;
+    const std::span<u8> notes = ids().notes.subspan(first, n_part_ids_ - first);
+    std::array<u8, 2> marks{};  // of the first id, and of the others
+    if (!notes.empty()) marks = {notes.front(), notes.back()};
+    chat::note_origins(part, ids().ids.subspan(first, notes.size()),
+                       common_.engine->text().tokenizer(), shown, notes);
+    for (u64 i = 0; i < notes.size(); ++i) notes[i] |= marks[i > 0];
   };
-  if (rendered.text.starts_with(chat::kChunkBegin)) add(0, 0, false);  // BOS
-  chat::for_pieces(rendered.text, add);
+  bool has_begun = false;
+  chat::for_pieces(rendered.text, [&](u64 begin, u64 end, bool is_chunk) {
+    if (!has_begun && is_chunk) add(0, 0, false, true);  // BOS is none of it
+    add(begin, end, is_chunk, !has_begun && !is_chunk);
+    has_begun = true;
+  });
+  if (!has_begun) add(0, 0, false, true);
   TARN_CHECK(added);
   end_parts();
   return {};

@@ -34,7 +34,8 @@ class Cutter {
           ends, [&](u64 n_bytes) { return fits(window.substr(0, n_bytes)); });
       if (end != ends.begin() && fits(window.substr(0, *(end - 1)))) return std::move(passage_);
     }
-    fits(window.substr(0, borders(window, '\0').front()));
+    const std::vector<u64> ends = borders(window, '\0');  // of what is no UTF-8 there may be none
+    fits(window.substr(0, ends.empty() ? 1 : ends.front()));
     return std::move(passage_);
   }
 

@@ -1,6 +1,7 @@
 #include "tools/tarn-bench/passages.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 
 #include "tools/support/engine_options.h"
@@ -25,9 +26,13 @@ PassagesShape parse_passages(const std::string& text) {
 std::vector<f32> parse_shares(const std::string& text) {
   std::vector<f32> shares;
   for (size_t at = 0; at < text.size();) {
-    size_t n_read = 0;
-    shares.push_back(std::stof(text.substr(at), &n_read));
-    at += n_read + 1;
+    char* end = nullptr;
+    shares.push_back(std::strtof(text.c_str() + at, &end));
+    const auto next = static_cast<size_t>(end - text.c_str());
+    const bool ends = next == text.size() || text[next] == ',';
+    if (next == at || !ends || !(shares.back() >= 0 && shares.back() <= 1))
+      throw std::invalid_argument("--shares takes shares from 0 to 1, as in 0,0.15");
+    at = next + 1;
   }
   return shares;
 }

@@ -92,8 +92,9 @@ void write_row(const ReuseWay& way, const Answers& answers, f64 neither_s, tools
 
 void run_reuse_rate(const ReuseOptions& options) {
   const PassagesShape shape = parse_passages(options.passages);
-  if (options.n_pool < shape.n_passages || options.n_similar == 0)
+  if (options.n_pool < shape.n_passages)
     throw std::invalid_argument("--pool has fewer passages than a prompt: raise it");
+  if (options.n_similar == 0) throw std::invalid_argument("--similar is 1 at least");
   // Beside what is kept: a prompt, and what a blend holds of it.
   const u64 n_prompt = shape.n_in_all() + options.n_question;
   const Config config = passages_config(

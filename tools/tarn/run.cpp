@@ -7,6 +7,7 @@
 
 #include "runtime/api/tarn_chat.h"
 #include "runtime/api/tarn_chunks.h"
+#include "runtime/engine/engine.h"
 #include "tools/chat/conversation.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
@@ -105,15 +106,24 @@ std::optional<Passages> passages_of(const RunCommand& command) {
     for (Passage& passage : cut_into_passages(model, text, command.chunk_tokens))
       passages.chunks.push_back(std::move(passage.ids));
   }
+  if (passages.chunks.size() > method::Chunks::kMax) {
+    throw Failure{kExitRefused, "the files are " + std::to_string(passages.chunks.size()) +
+                                    " chunks, more than " + std::to_string(method::Chunks::kMax) +
+                                    " of one prompt: raise --chunk-tokens, or give fewer files"};
+  }
   return passages;
 }
 
 // Beside the prompt a blend holds its longest chunk, and the KV of the layers in front of the check
 // layer.
-u64 n_beside(const Passages& passages) {
+u64 n_beside(const RunCommand& command, const Passages& passages) {
+  ModelFile file(command.engine.model);
+  const model::ModelSpec& spec = file.description().spec;
+  const u64 n_check_layers = method::BlendSizes{.spec = &spec}.n_check_cache_layers();
   u64 n_longest = 0;
   for (const auto& chunk : passages.chunks) n_longest = std::max<u64>(n_longest, chunk.size());
-  return n_longest + passages.n_tokens() / 2 + 64;
+  constexpr u64 kPagesOver = 2 * 256;  // of both, that are not full
+  return n_longest + passages.n_tokens() * n_check_layers / spec.n_cache_layers + kPagesOver;
 }
 
 // Throws if there is no token, not even BOS, for an answer to follow.
@@ -212,22 +222,24 @@ void run(RunCommand& command) {
   if (has_kept_sessions(config)) config.store.sessions = true;  // their KV is reused
   const bool is_sized = config.context_tokens != 0;             // by -c or the configuration
   const bool is_sized_here = !is_sized && command.n_predict >= 0;
+  u64 n_more = 0;
   if (is_sized_here) {
     config.context_tokens =
-        context_for(command.engine.model, n_prompt + (passages ? n_beside(*passages) : 0),
-                    static_cast<u64>(command.n_predict));
+        context_for(command.engine.model, n_prompt, static_cast<u64>(command.n_predict));
+    if (passages) n_more = n_beside(command, *passages);
+    config.context_tokens += n_more;
   }
   if (keeps && !is_sized) {
     config.context_tokens = std::max(config.context_tokens, kSessionTokens);
   }
-  if (is_sized_here) warn_of_full_context(command, n_prompt, config.context_tokens);
+  if (is_sized_here) warn_of_full_context(command, n_prompt, config.context_tokens - n_more);
   config.sessions_max = 1;
   if (!command.is_chat && config.context_tokens != 0 && n_prompt > config.context_tokens) {
     throw Failure{kExitRefused, "the prompt has " + std::to_string(n_prompt) +
                                     " tokens, more than -c " +
                                     std::to_string(config.context_tokens) + ": raise -c"};
   }
-  warn_beyond_training(command.engine.model, config.context_tokens);
+  warn_beyond_training(command.engine.model, config.context_tokens - n_more);
   const EngineHandle engine(command.engine.model, config, command.engine.verbose,
                             command.is_chat ? command.chat.template_text(is_built_in) : "");
   // At most the context: an answer's KV is reserved before it begins.

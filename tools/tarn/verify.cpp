@@ -16,6 +16,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/lab/methods.h"
 #include "runtime/lab/probe.h"
+#include "runtime/lab/row_scores.h"
 #include "tools/builtin/built_in_model.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
@@ -421,7 +422,8 @@ void add_verify(const Command& app) {
   sub.add_option("--steps", command->n_steps, "tokens decoded after the document")
       .between(4u, 4096u)
       .capture_default_str();
-  sub.add_option("--needles", command->n_needles, "number of planted facts")
+  sub.add_option("--needles", command->n_needles,
+                 "number of planted facts; with --reuse 0: none, else one at each border")
       .between(0u, static_cast<u32>(kPlaces.size()))
       .capture_default_str();
   sub.add_option("--kl-max", command->kl_max, "largest mean KL divergence that passes, nats")
@@ -434,6 +436,13 @@ void add_verify(const Command& app) {
                  "with --reuse: of the chunks' tokens, how many are computed anew")
       .delimiter(',')
       .between(0u, 100u)
+      .capture_default_str();
+  std::vector<std::string> choices;
+  for (const lab::RowScore& score : lab::row_scores()) choices.emplace_back(score.name);
+  sub.add_option("--choice", command->choice,
+                 "with --reuse: which tokens are computed anew; all but deviation are for "
+                 "comparison: the first ones of each passage, or any")
+      .is_member(choices)
       .capture_default_str();
   sub.add_option("--passages", command->n_passages, "with --reuse: passages of a prompt")
       .between(2u, 64u)

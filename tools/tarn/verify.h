@@ -27,6 +27,7 @@ struct VerifyCommand {
   // Of chunks.
   bool reuse = false;
   std::vector<u32> percents{0, 5, 10, 15, 20, 30};
+  std::string choice = "deviation";
   u32 n_prompts = 4, n_passages = 6, passage_tokens = 256, minutes = 30;
   u64 seed = 1;
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "runtime/lab/probe.h"
+#include "runtime/lab/row_scores.h"
 #include "tools/builtin/built_in_model.h"
 #include "tools/support/input.h"
 #include "tools/support/json.h"
@@ -130,12 +131,13 @@ struct Trial {
   std::vector<f64> seconds{};  // of each prompt
 
   std::string name() const { return percent ? std::to_string(*percent) + " %" : "full"; }
+  bool has_placed() const { return reused.n_placed > 0; }
   bool facts_tell(const VerifyCommand& command) const {
     return command.n_needles == 0 || n_right > 0;
   }
   bool passes(const VerifyCommand& command, const Trial& full) const {
     const u32 n_lost_max = static_cast<u32>(n_facts * kFactsLostMax);
-    return loss.is_within(command) && n_right + n_lost_max >= full.n_right &&
+    return has_placed() && loss.is_within(command) && n_right + n_lost_max >= full.n_right &&
            full.facts_tell(command);
   }
   f64 mean_s() const {
@@ -151,6 +153,9 @@ class ReuseVerify {
       : command_(command), own_(model_path, config), n_vocab_(own_.get().spec().n_vocab) {
     trials_.emplace_back();
     for (const u32 percent : command.percents) trials_.push_back({.percent = percent});
+    const auto scores = lab::row_scores();
+    const auto chosen = std::ranges::find(scores, command.choice, &lab::RowScore::name);
+    lab::Probe(own_.get()).score_rows_by(chosen->score);
   }
 
   std::vector<Trial>& trials() { return trials_; }
@@ -260,7 +265,7 @@ class ReuseVerify {
 
 const char* verdict(const VerifyCommand& command, const Trial& trial, const Trial& full) {
   if (!trial.percent) return "exact";
-  if (trial.reused.n_placed == 0) return "placed nothing: exact";
+  if (!trial.has_placed()) return "placed nothing: exact";
   if (trial.passes(command, full)) return "passed";
   const bool is_unknown = trial.loss.is_within(command) && !full.facts_tell(command);
   return is_unknown ? "unknown: close, but full prefill finds no fact either" : "failed";
@@ -342,6 +347,13 @@ void write_record(const VerifyCommand& command, ReuseVerify& verify, const Trial
 void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
   const std::string no_record =
       command.record_file.empty() ? "" : "; " + command.record_file + " is not written";
+  const auto has_placed = [](const Trial& trial) { return trial.has_placed(); };
+  if (std::ranges::none_of(trials, has_placed)) {
+    throw Failure{kExitRefused,
+                  "no KV was placed, since no passage has a whole page behind BOS: raise "
+                  "--passage-tokens, or lower kv.page_tokens" +
+                      no_record};
+  }
   const Trial& last = trials.back();
   if (last.loss.is_within(command) && !trials[0].facts_tell(command)) {
     throw Failure{kExitRefused,
@@ -367,6 +379,10 @@ u64 n_prompts_in(const VerifyCommand& command, f64 prompt_s) {
 }  // namespace
 
 void verify_reuse(VerifyCommand& command) {
+  if (!command.record_file.empty() && command.choice != "deviation") {
+    throw Failure{kExitUsage, "--choice " + command.choice +
+                                  " is for comparison, and has no record: leave out --record"};
+  }
   const auto built_in = built_in_unless_named(command.engine.model);
   std::ranges::sort(command.percents);
   ModelFile model(command.engine.model);

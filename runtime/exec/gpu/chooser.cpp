@@ -70,7 +70,7 @@ void GpuChooser::write_choices(const step::Batch& batch) {
   std::copy_n(batch.visible, batch.n_rows, state.attended.data());
   std::ranges::fill(state.choices, GpuChoice{});
   for (const step::Run& run : batch.runs) {
-    std::fill_n(state.tables.data() + run.row_begin, run.n_rows, run.session);
+    std::fill_n(state.tables.data() + run.row_begin, run.n_rows, step_.sizes().table_of(run));
     if (!run.selects) continue;
     const u32 row = run.row_begin;
     TARN_ASSERT(row < step_.sizes().sessions_max);  // generated tokens' rows come first

@@ -82,6 +82,7 @@ struct GpuSizes {
   Checked n_groups(const model::ModelSpec& spec) const {
     return Checked(n_tables()) * spec.n_cache_layers * pages_max();
   }
+  u64 n_counts() const { return u64{std::max(rows_max, n_tables())} + 1; }
   u64 n_values(const model::ModelSpec& spec) const {
     return blends ? u64{rows_max} * spec.n_kv_heads * spec.head_dim : 0;
   }
@@ -103,12 +104,12 @@ std::span<T> take_on_device(Carver& carver, const char* name, Checked n) {
 struct GpuStepMemory {
   StepMemory step;
   std::span<std::byte> state;
-  std::span<u32> counts;  // 0, 1, 2, ..., rows_max, where kernels read how many rows there are
+  std::span<u32> counts;  // 0, 1, 2, ..., where kernels read how many rows there are, or a table
 
   static GpuStepMemory carve(Carver& carver, const model::ModelSpec& spec, const GpuSizes& sizes) {
     return {.step = StepMemory::carve(carver, spec, sizes.rows_max),
             .state = carver.take<std::byte>("state", sizes.state_bytes(spec)),
-            .counts = carver.take<u32>("counts", u64{sizes.rows_max} + 1)};
+            .counts = carver.take<u32>("counts", sizes.n_counts())};
   }
 };
 

@@ -1,5 +1,8 @@
 #include "runtime/exec/gpu/step.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "platform/base/assert.h"
 
 namespace tarn::exec {
@@ -13,9 +16,15 @@ Result<void> GpuStep::open(const GpuBackendArgs& args) {
                              .stream = stream_,
                              .clock = args_.clock,
                              .window_ns = kGpuWaitNsMax}));
-  auto* host_counts = reinterpret_cast<u32*>(host().state.data());
-  for (u32 n = 0; n <= sizes().rows_max; ++n) host_counts[n] = n;
-  send(regions().step.counts.data(), host_counts, sizes().rows_max + 1);
+  const std::span<u32> counts(regions().step.counts.data(), sizes().n_counts());
+  const std::span<u32> part(reinterpret_cast<u32*>(host().state.data()),
+                            host().state.size() / sizeof(u32));
+  for (u64 begin = 0; begin < counts.size(); begin += part.size()) {
+    const u64 n = std::min(part.size(), counts.size() - begin);
+    std::iota(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(n), static_cast<u32>(begin));
+    send(counts.data() + begin, part.data(), n);
+    TARN_CHECK(finish());
+  }
   return {};
 }
 

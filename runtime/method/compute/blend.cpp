@@ -105,7 +105,9 @@ void Blend::choose() {
   checks_ = false;
   at_ = 0;
   check_.clear();
-  n_chosen_ = choose_rows(std::span(chunks_).first(n_chunks_), args_.memory.deviation);
+  const auto chunks = std::span<const Chunk>(chunks_).first(n_chunks_);
+  if (args_.score != nullptr) args_.score(chunks, args_.memory.deviation);
+  n_chosen_ = choose_rows(chunks, args_.memory.deviation);
 }
 
 bool Blend::prepare(const BlendTarget& target) {
@@ -174,7 +176,10 @@ Result<Blend::Rows> Blend::take(const BlendTarget& target, u32 n, u32 rows_max) 
   }
   TARN_CHECK(kv.reserve_frames(*target.sequence, slot - begin));
   TARN_CHECK(place(target, std::max(begin, chunk().begin), slot));
-  if (slot == chunk().end && at_ + 1 < n_chunks_) load(target, at_ + 1);
+  if (slot == chunk().end && at_ + 1 < n_chunks_) {
+    load(target, at_ + 1);
+    static_cast<void>(reserve());  // at once, or another session gets what the last chunk had
+  }
   return Rows{step::RunPart::own,
               target.sequence,
               target.ids.subspan(begin, slot - begin),

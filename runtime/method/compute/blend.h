@@ -28,6 +28,10 @@
 #include "runtime/method/compute/row_choice.h"
 #include "runtime/model/model_spec.h"
 
+namespace tarn::lab {
+class Probe;
+}
+
 namespace tarn::method {
 
 // Raised when another choice or placement gives other tokens: records of `tarn verify --reuse` with
@@ -74,6 +78,7 @@ class Blend {
     ChunkDevice* device = nullptr;  // where KV lies there
     std::optional<u32> bos{};       // that a prompt begins with
     BlendMemory memory{};
+    ScoreRows score = nullptr;  // lab::Probe's
   };
   void init(const Args& args);
   void close() { args_ = {}; }
@@ -124,6 +129,8 @@ class Blend {
   bool is_chosen(u32 token) const { return method::is_chosen(args_.memory.deviation[token]); }
 
  private:
+  friend class lab::Probe;
+
   static constexpr u32 kNobody = ~u32{0};
   const Chunk& chunk() const { return chunks_[at_]; }
   u32 n_bos() const { return args_.bos ? 1 : 0; }

@@ -128,6 +128,22 @@ TEST_CASE("chunks in a message have the tokens that they have elsewhere") {
   CHECK(next.done.reused_from_memory > placed_of(first) + placed_of(second));
   CHECK(next.done.n_placed == placed_of(second));
 
+  // Of nothing but a mark, and of nothing, BOS is left.
+  const Host plain(model.path(), kToml, "{{ messages[0].content }}");
+  for (const std::string& content : {std::string(), end, end + "a", begin + kFirst + end}) {
+    CAPTURE(content);
+    tarn_session* const session = const_cast<Host&>(plain).session();
+    const int32_t status = feed_chat(session, messages(content), 1, 0);
+    if (content.empty()) {
+      CHECK(status == TARN_INVALID_REQUEST);  // the template writes nothing
+      continue;
+    }
+    REQUIRE(status == TARN_OK);
+    const auto got = tokens_of(session);
+    REQUIRE(!got.empty());
+    CHECK(got.front() == encoded(host, "", TARN_ADD_SPECIAL).front());
+  }
+
   // Without chunks the marks are characters.
   REQUIRE(feed_chat(whole, two, 0, 0) == TARN_OK);
   CHECK(tokens_of(whole).size() > ids.size());

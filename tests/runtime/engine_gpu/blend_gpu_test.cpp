@@ -246,6 +246,40 @@ TEST_CASE("beside a neighbour, and again with what is there, the answer is the s
   CHECK(read_all(alone.engine, same).tokens == beside.tokens);
 }
 
+TEST_CASE("where rows select, a chunk and a check read their own KV") {
+  const GpuModel model("llama", "q8_0");
+  Prompt prompt;
+  prompt.add(1, 7, false);
+  prompt.add(2, 34, true);
+  prompt.add(4, 5, false);
+  const auto said = [&](SelectMethod method, u32 rows_max, std::vector<bool>* chosen) {
+    Config config = config_of(KvTypeChoice::f16, rows_max);
+    config.sessions_max = 8;
+    config.select.method = method;
+    config.select.n_sinks = 4;
+    config.select.n_local = 8;
+    config.select.k = 8;
+    config.select.index_delay_tokens = 1;
+    config.select.context_min = 1;
+    GpuEngine gpu;
+    const Result<void> opened = gpu.open(model.path(), config);
+    if (!opened) FAIL(std::string(opened.error().hint));
+    const SessionIdx session = fed(gpu.engine, prompt, 0.25f);
+    run(gpu.engine);
+    const ChunkSpan placed = prompt.placed(0);
+    for (u32 token = placed.begin; token < placed.end; ++token)
+      chosen->push_back(lab::Probe::blend(gpu.engine).is_chosen(token));
+    return last_logits(gpu.engine, session);  // of the prompt's last row, which reads everything
+  };
+  std::vector<bool> by_full, by_window, by_few_rows;
+  const auto want = said(SelectMethod::full, 32, &by_full);
+  CHECK(said(SelectMethod::window, 32, &by_window) == want);
+  CHECK(by_window == by_full);
+  // More tables than a step has rows.
+  CHECK(said(SelectMethod::window, 8, &by_few_rows) == want);
+  CHECK(by_few_rows == by_full);
+}
+
 TEST_CASE("over a disk it says why not") {
   const GpuModel model("llama", "q8_0");
   SimDisk disk(1);

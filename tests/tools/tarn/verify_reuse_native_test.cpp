@@ -38,6 +38,7 @@ class World {
   World() {
     write(text_, log_lines(test::seed_from_environment(), 400));
     write(first_, log_lines(test::seed_from_environment() + 1, 20));
+    write(large_pages_, "kv.page_tokens = 256\n");
     write(second_, log_lines(test::seed_from_environment() + 2, 20));
   }
   test::Ended verify(const std::vector<std::string>& more) const {
@@ -63,13 +64,14 @@ class World {
     return json;
   }
   const std::string& record() const { return record_.path(); }
+  const std::string& large_pages() const { return large_pages_.path(); }
 
  private:
   static void write(const test::TempFile& file, const std::string& text) {
     tools::write_file(file.path(), text.data(), text.size());
   }
   test::TempFile text_{"log.txt"}, first_{"first.txt"}, second_{"second.txt"},
-      record_{"record.toml"};
+      record_{"record.toml"}, large_pages_{"pages.toml"};
 };
 
 bool flag(const rapidjson::Document& json, const char* name) { return json[name].GetBool(); }
@@ -141,11 +143,13 @@ TEST_CASE("what does not pass, or cannot be measured, writes no record and says 
       {{"--percents", "5", "--kl-max", "0", "--prompts", "1"}, "raise --percents"},
       {{"--passages", "64"}, "--passage-tokens"},
       {{"-c", "200"}, "-c"},
+      {{"--config", world.large_pages()}, "--passage-tokens"},
+      {{"--choice", "random"}, "--record"},
   };
   for (const Case& each : cases) {
     const test::Ended ended = world.verify(each.options);
     CAPTURE(ended.err);
-    CHECK(ended.exit_code == 78);
+    CHECK(ended.exit_code == (each.options[0] == "--choice" ? 64 : 78));
     CHECK(ended.err.find(each.word) != std::string::npos);
     CHECK(!std::filesystem::exists(world.record()));
   }

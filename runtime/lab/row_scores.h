@@ -1,0 +1,20 @@
+// Other ways to choose which tokens of chunks are computed anew, to compare with: they write scores
+// of their own over the deviations, and the largest are chosen (method/compute/row_choice.h).
+#pragma once
+
+#include <span>
+
+#include "runtime/method/compute/row_choice.h"
+
+namespace tarn::lab {
+
+struct RowScore {
+  const char* name;
+  method::ScoreRows score;  // nullptr: the deviations stand, as in the product
+};
+//   deviation   of V, as CacheBlend's authors choose
+//   legolink    the first tokens of each chunk (EPIC, arXiv:2410.15332)
+//   random      any, the same ones each time
+std::span<const RowScore> row_scores();
+
+}  // namespace tarn::lab
