@@ -40,8 +40,7 @@ typedef struct tarn_part {
  * the first one. `recompute` is the share of the chunks' placed tokens that is computed anew: 0
  * computes none of them, 1 is tarn_session_feed. Errors are those of that call;
  * TARN_INVALID_REQUEST also: a chunk is empty, a session has more than 128 chunks, recompute is no
- * share; TARN_UNSUPPORTED: reuse.prefix is false, or a GPU has KV over memory and disk, and
- * recompute is less than 1. */
+ * share; TARN_UNSUPPORTED: reuse.prefix is false, and recompute is less than 1. */
 TARN_API int32_t tarn_session_feed_parts(tarn_session* session, const tarn_part* parts,
                                          uint32_t n_parts, float recompute, uint32_t flags);
 TARN_API int32_t tarn_submit_feed_parts(tarn_session* session, const tarn_part* parts,

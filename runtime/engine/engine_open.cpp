@@ -340,6 +340,7 @@ Result<void> Engine::Opening::place_text() {
 
 void Engine::Opening::place_blend() {
   const method::BlendSizes sizes = e_.plan_.blend_sizes(e_.model_.spec);
+  const bool is_on_device = runs_on_gpu_ && !in_tiers();
   Carver carver(region(RegionId::blend));
   e_.blend_.init({.sizes = sizes,
                   .kv = &e_.kv_,
@@ -347,7 +348,7 @@ void Engine::Opening::place_blend() {
                   .workers = &e_.workers_,
                   .kv_type = e_.kv_type_,
                   .rope_factors = e_.model_.weights.rope_factors,
-                  .device = runs_on_gpu_ ? &e_.executor_.gpu().backend().chunks() : nullptr,
+                  .device = is_on_device ? &e_.executor_.gpu().backend().chunks() : nullptr,
                   .bos = e_.text_.tokenizer().first_token(),
                   .memory = method::BlendMemory::carve(carver, sizes)});
 }

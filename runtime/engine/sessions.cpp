@@ -141,10 +141,10 @@ Result<void> Sessions::check_parts(const Parts& parts) const {
   if (!(parts.recompute >= 0 && parts.recompute <= 1))
     return refused("the share of chunks to recompute is a number from 0 to 1");
   if (parts.recompute == 1 || plan_.blends()) return {};
-  return fail({.status = Status::unsupported,
-               .hint =
-                   "chunks are blended with reuse.prefix = true, and on a GPU where all KV is in "
-                   "its memory: set it, or feed the parts without a share to recompute"});
+  return fail(
+      {.status = Status::unsupported,
+       .hint = "chunks are blended with reuse.prefix = true: set it, or feed the parts without a "
+               "share to recompute"});
 }
 
 void Sessions::add_chunks(Session& s, const Parts& parts, std::span<const u32> ids, u32 begin) {

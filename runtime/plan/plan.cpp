@@ -149,7 +149,7 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
                  .n_chosen_max = plan->select.n_chosen_max,
                  .in_chunks = n_frames > 0,
                  .n_kept = tiers.n_kept,
-                 .blends = config.reuse.prefix && n_frames == 0};
+                 .blends = config.reuse.prefix};
     if (n_frames == 0 && plan->select.codes.exist()) {
       plan->gpu.codes = plan->select.codes;
       plan->gpu.index_bytes = plan->select.n_heads * plan->select.index_bytes;

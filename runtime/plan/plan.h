@@ -91,7 +91,7 @@ struct Plan {
   exec::AttentionSizes attention{};  // of a CPU's
   exec::GpuSizes gpu{};
   bool has_gpu() const { return gpu.rows_max > 0; }
-  bool blends() const { return kv.reuses && !gpu.in_chunks; }
+  bool blends() const { return kv.reuses; }
   method::BlendSizes blend_sizes(const model::ModelSpec& spec) const {
     return {.spec = &spec,
             .context_tokens = context_tokens,
@@ -225,7 +225,7 @@ inline constexpr RegionRow kRegions[] = {
        chat::ChatMemory::carve(carver, in.templates_bytes, plan.render_bytes);
      }},
     {RegionId::blend, "blend", RegionKind::scratch, Place::host,
-     "chunks want reuse.prefix, and on a GPU all KV in its memory",
+     "chunks want reuse.prefix",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        if (plan.blends()) method::BlendMemory::carve(carver, plan.blend_sizes(in.model->spec));
      }},

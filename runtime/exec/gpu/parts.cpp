@@ -115,7 +115,8 @@ GpuParts::Chunk GpuParts::chunk_of(const step::Run& run, u32 cache_layer, u32 be
               .memory = mine().staged.data(),
               .table_at = 0,
               .kept = std::nullopt};
-  if (sizes().n_kept == 0 || !kept_.is_full(chunk_idx, *run.sequence)) return chunk;
+  const bool is_own = run.part == step::RunPart::own;
+  if (sizes().n_kept == 0 || !is_own || !kept_.is_full(chunk_idx, *run.sequence)) return chunk;
   chunk.kept = kept_.piece(run.session, cache_layer, chunk_idx);
   if (!chunk.kept) return chunk;
   chunk.memory = step_.args().memory->kept_chunk(*chunk.kept);
@@ -124,7 +125,8 @@ GpuParts::Chunk GpuParts::chunk_of(const step::Run& run, u32 cache_layer, u32 be
 }
 
 u32 GpuParts::n_kept_groups(const step::Run& run) const {
-  return sizes().n_kept == 0 ? 0 : kept_.n_kept_groups(run.session, *run.sequence);
+  const bool keeps = sizes().n_kept > 0 && run.part == step::RunPart::own;
+  return keeps ? kept_.n_kept_groups(run.session, *run.sequence) : 0;
 }
 
 // A chunk's groups to where attention takes them. False where the run has failed, or the device is

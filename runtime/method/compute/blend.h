@@ -75,7 +75,7 @@ class Blend {
     WorkerPool* workers = nullptr;
     kernels::KvType kv_type{};
     const f32* rope_factors = nullptr;
-    ChunkDevice* device = nullptr;  // where KV lies there
+    ChunkDevice* device = nullptr;  // that has the KV; nullptr: it lies with the host
     std::optional<u32> bos{};       // that a prompt begins with
     BlendMemory memory{};
     ScoreRows score = nullptr;  // lab::Probe's

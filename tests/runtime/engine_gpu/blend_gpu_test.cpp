@@ -1,7 +1,6 @@
 // Goal    chunks are blended in a GPU's memory as on a CPU: what is placed has the bytes that the
 //         CPU places, the tokens that are computed are those whose V differs most, a share of 1 is
-//         a prefill, and neighbours, slices and a second blend change no token. KV over a disk says
-//         why not.
+//         a prefill, and neighbours, slices, a second blend and KV over a disk change no token.
 // Method  an emulated GPU, whose memory the host can read: a chunk's own pages, put through the
 //         CPU's place_kv, beside the session's; the logits beside those of a CPU.
 #include <algorithm>
@@ -280,25 +279,45 @@ TEST_CASE("where rows select, a chunk and a check read their own KV") {
   CHECK(by_few_rows == by_full);
 }
 
-TEST_CASE("over a disk it says why not") {
+TEST_CASE("over memory and a disk it has the bits of KV in its memory") {
   const GpuModel model("llama", "q8_0");
-  SimDisk disk(1);
-  VirtualClock clock;
-  SimIo io(disk, clock, 32);
-  GpuEngine gpu;
-  gpu.store_io = &io;
-  gpu.lent_clock = &clock;
+  const Prompt prompt = usual_prompt();
+  GpuEngine here;
+  REQUIRE(here.open(model.path(), config_of(KvTypeChoice::f16)).has_value());
+  Said want;
+  const auto logits = last_logits(here.engine, fed(here.engine, prompt, 0.25f), &want);
+  CHECK(want.done.reused.n_placed > 0);
   Config config = config_of(KvTypeChoice::f16);
   set_text(config.store.path, "store");
   config.store.quota_bytes = kGiB;
   config.store.sessions = true;
-  REQUIRE(gpu.open(model.path(), config).has_value());
-  const Prompt prompt = usual_prompt();
-  const SessionIdx session = *gpu.engine.create_session();
-  const Result<void> refused = gpu.engine.feed(session, prompt.ids, {prompt.chunks, 0.25f});
-  REQUIRE(!refused.has_value());
-  CHECK(refused.error().status == Status::unsupported);
-  CHECK(gpu.engine.feed(session, prompt.ids, {prompt.chunks, 1}).has_value());
+  config.store.checkpoint_ms = 0;
+  SimDisk disk(1);
+  for (const bool is_stored : {false, true}) {
+    CAPTURE(is_stored);
+    VirtualClock clock;
+    SimIo io(disk, clock, 32);
+    GpuEngine there;
+    there.store_io = &io;
+    there.lent_clock = &clock;
+    const Result<void> opened = there.open(model.path(), config);
+    if (!opened) FAIL(std::string(opened.error().hint));
+    REQUIRE(lab::Probe::kv(there.engine).has_tiers());
+    Said got;
+    CHECK(last_logits(there.engine, fed(there.engine, prompt, 0.25f), &got) == logits);
+    CHECK(got.tokens == want.tokens);
+    CHECK(got.done.reused.n_placed == want.done.reused.n_placed);
+    CHECK((there.engine.status().counters.disk.bytes_read > 0) == is_stored);
+    for (u32 c = 0; c < prompt.chunks.size() && !is_stored; ++c) {
+      std::vector<u32> alone{kBos};
+      alone.insert(alone.end(), prompt.ids.begin() + prompt.chunks[c].begin,
+                   prompt.ids.begin() + prompt.chunks[c].end);
+      const SessionIdx session = fed(there.engine, alone);
+      run(there.engine);
+      REQUIRE(there.engine.save(session, std::to_string(c)).has_value());
+      there.engine.destroy_session(session);
+    }
+  }
 }
 
 }  // namespace tarn::test::blend_gpu_test
