@@ -106,7 +106,8 @@ std::optional<Passages> passages_of(const RunCommand& command) {
     for (Passage& passage : cut_into_passages(model, text, command.chunk_tokens))
       passages.chunks.push_back(std::move(passage.ids));
   }
-  if (passages.chunks.size() > method::Chunks::kMax) {
+  const bool blends = passages.recompute >= 0 && passages.recompute < 1;
+  if (blends && passages.chunks.size() > method::Chunks::kMax) {
     throw Failure{kExitRefused, "the files are " + std::to_string(passages.chunks.size()) +
                                     " chunks, more than " + std::to_string(method::Chunks::kMax) +
                                     " of one prompt: raise --chunk-tokens, or give fewer files"};
@@ -306,7 +307,7 @@ void add_run(const Command& app) {
   sub.add_option(
          "--recompute", command->recompute,
          "the share of the chunks' tokens that is computed anew in the prompt, 0 to 1: less "
-         "is faster, and approximate. auto, off: all of them")
+         "is faster, and approximate. auto: what tarn verify --reuse has found, else all; off: all")
       .capture_default_str();
   sub.add_option(
          "--session", command->session.name,
