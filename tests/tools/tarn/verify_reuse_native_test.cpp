@@ -107,8 +107,8 @@ TEST_CASE("facts across borders are found with some tokens anew, and not without
 
 TEST_CASE("a record is what auto takes, with its model and settings alone") {
   const World world;
-  const test::Ended ended = world.verify({"--percents", "20", "--kl-max", "10", "--top1-min", "0",
-                                          "--needles", "0", "--prompts", "1"});
+  const test::Ended ended = world.verify({"--percents", "20,100", "--kl-max", "10", "--top1-min",
+                                          "0", "--needles", "0", "--prompts", "1"});
   CAPTURE(ended.err);
   REQUIRE(ended.exit_code == 0);
   CHECK(tools::read_file(world.record()).find("reuse.recompute_percent = 20\n") !=
