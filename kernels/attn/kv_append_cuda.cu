@@ -12,13 +12,8 @@ struct KvAppend {
   TARN_DEVICE static void run(Cta& cta, const Args& args) {
     const GpuPages& pages = args.pages;
     const u32 n = cta.block_y();
-    const u32 pieces = (pages.head_dim + kKvBlock - 1) / kKvBlock;  // of a vector
-    const u32 at = cta.block() * (kThreads / kWarpLanes) + cta.warp();
-    const u32 vector = at / pieces, piece = at % pieces;
-    if (n >= load<u32>(args.n_rows) || vector >= 2 * pages.n_kv_heads) return;  // a whole warp
-    const u32 kv_head = vector / 2;
-    const bool is_k = vector % 2 == 0;
-    const u32 i = piece * kKvBlock + cta.lane();
+    const auto [kv_head, piece, i, is_k, is_there] = kv_piece(cta, pages, kThreads);
+    if (n >= load<u32>(args.n_rows) || !is_there) return;  // a whole warp
     const f32* x = is_k ? args.k + n * args.k_stride : args.v + n * args.v_stride;
     const f32 value = i < pages.head_dim ? x[u64{kv_head} * pages.head_dim + i] : 0.0f;
     u8* out = slot_address(pages, n, kv_head, args.slots[n]) +
@@ -72,10 +67,8 @@ struct KvAppend {
 }  // namespace
 
 void kv_append_gpu(const GpuKvAppendArgs& args, GpuStream* stream) {
-  const u32 pieces = (args.pages.head_dim + kKvBlock - 1) / kKvBlock;
-  constexpr u32 kWarps = KvAppend::kThreads / kWarpLanes;
-  const u32 n_ctas = (2 * args.pages.n_kv_heads * pieces + kWarps - 1) / kWarps;
-  launch<KvAppend>({.n_ctas = n_ctas, .n_ctas_y = args.rows_max}, stream, args);
+  launch<KvAppend>({.n_ctas = kv_ctas(args.pages, KvAppend::kThreads), .n_ctas_y = args.rows_max},
+                   stream, args);
 }
 
 void kv_append_kernels(const KernelSink& sink) { tell<KvAppend>(sink); }

@@ -12,15 +12,9 @@ struct KvRead {
   TARN_DEVICE static void run(Cta& cta, const Args& args) {
     const GpuPages& pages = args.pages;
     const u32 n = cta.block_y();
-    const u32 pieces = (pages.head_dim + kKvBlock - 1) / kKvBlock;  // of a vector
-    const u32 at = cta.block() * (kThreads / kWarpLanes) + cta.warp();
-    const u32 vector = at / pieces, piece = at % pieces;
-    if (vector >= 2 * pages.n_kv_heads) return;
-    const u32 kv_head = vector / 2;
-    const bool is_k = vector % 2 == 0;
+    const auto [kv_head, piece, i, is_k, is_there] = kv_piece(cta, pages, kThreads);
     f32* out = is_k ? args.k : args.v;
-    const u32 i = piece * kKvBlock + cta.lane();
-    if (out == nullptr || i >= pages.head_dim) return;
+    if (!is_there || out == nullptr || i >= pages.head_dim) return;
     const u8* in = slot_address(pages, 0, kv_head, args.first_slot + n) +
                    (is_k ? 0 : vector_bytes(pages.type, pages.head_dim));
     out += n * (is_k ? args.k_stride : args.v_stride) + u64{kv_head} * pages.head_dim + i;
@@ -42,10 +36,8 @@ struct KvRead {
 }  // namespace
 
 void kv_read_gpu(const GpuKvReadArgs& args, GpuStream* stream) {
-  const u32 pieces = (args.pages.head_dim + kKvBlock - 1) / kKvBlock;
-  constexpr u32 kWarps = KvRead::kThreads / kWarpLanes;
-  const u32 n_ctas = (2 * args.pages.n_kv_heads * pieces + kWarps - 1) / kWarps;
-  launch<KvRead>({.n_ctas = n_ctas, .n_ctas_y = args.n_rows}, stream, args);
+  launch<KvRead>({.n_ctas = kv_ctas(args.pages, KvRead::kThreads), .n_ctas_y = args.n_rows}, stream,
+                 args);
 }
 
 void kv_read_kernels(const KernelSink& sink) { tell<KvRead>(sink); }

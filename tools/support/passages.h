@@ -1,8 +1,8 @@
 // Cuts a text into passages that can be chunks of a prompt (runtime/api/tarn_chunks.h). Whoever
 // keeps passages and whoever asks about them cut by this, so that they have the same tokens.
 //
-//   border   behind the last line break with which a passage has n_max tokens at most; where a line
-//            is longer, behind its last space, else in front of a character
+//   border   behind the last line break with which a passage has n_max tokens at most. A longer
+//            line is cut behind a space, and one without any in front of a character
 //   tokens   those that each passage has by itself, without BOS
 //   sum      the passages' texts behind each other are the text
 #pragma once

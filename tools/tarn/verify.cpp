@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -34,6 +35,10 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr u32 kContextDefault = 8192;
 constexpr u32 kAnswerTokens = 12;
+constexpr std::array kPlaces = {"archive", "bakery", "cellar",   "dairy",   "engine", "forge",
+                                "garden",  "harbor", "island",   "kitchen", "ladder", "market",
+                                "nursery", "office", "pantry",   "quarry",  "river",  "stable",
+                                "tower",   "vault",  "windmill", "yard",    "zoo",    "bridge"};
 
 // A planted fact and its question.
 struct Needle {
@@ -334,8 +339,7 @@ void write_record(const VerifyCommand& command, const Trial* best, Config config
 void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
   const auto lossy = std::span(trials).subspan(1);
   const auto is_whole = [](const Trial& trial) { return !trial.selected(); };
-  const std::string no_record =
-      command.record_file.empty() ? "" : "; " + command.record_file + " is not written";
+  const std::string no_record = no_record_of(command);
   if (std::all_of(lossy.begin(), lossy.end(), is_whole)) {
     if (no_record.empty()) return;
     throw Failure{

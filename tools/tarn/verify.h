@@ -2,7 +2,6 @@
 // record.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,11 +33,6 @@ struct VerifyCommand {
   f64 least_top1() const { return top1_min.value_or(reuse ? 0.9 : 0.95); }
 };
 
-inline constexpr std::array kPlaces = {
-    "archive", "bakery",  "cellar", "dairy",  "engine",   "forge",  "garden", "harbor",
-    "island",  "kitchen", "ladder", "market", "nursery",  "office", "pantry", "quarry",
-    "river",   "stable",  "tower",  "vault",  "windmill", "yard",   "zoo",    "bridge"};
-
 // Of rows of logits, against those of the exact answer.
 class Loss {
  public:
@@ -60,6 +54,8 @@ class Loss {
 bool are_finite(std::span<const f32> logits);
 [[noreturn]] void throw_not_finite(const std::string& who);
 
+// What a refusal ends with where a record was asked for.
+std::string no_record_of(const VerifyCommand& command);
 // Writes these keys, each whole or a section with its dot, as a configuration; `about` stands in
 // front of them, as comments. select.index_delay_tokens is left out: it depends on the box.
 void write_record(const VerifyCommand& command, const std::vector<std::string>& about,

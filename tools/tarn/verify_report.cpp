@@ -36,6 +36,10 @@ void throw_not_finite(const std::string& who) {
                                   "the file again"};
 }
 
+std::string no_record_of(const VerifyCommand& command) {
+  return command.record_file.empty() ? "" : "; " + command.record_file + " is not written";
+}
+
 void write_record(const VerifyCommand& command, const std::vector<std::string>& about,
                   const Config& config, const std::vector<std::string>& keys) {
   std::string text = "# tarn verify, " + utc_now() + ": ";

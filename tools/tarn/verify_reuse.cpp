@@ -346,8 +346,7 @@ void write_record(const VerifyCommand& command, ReuseVerify& verify, const Trial
 }
 
 void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
-  const std::string no_record =
-      command.record_file.empty() ? "" : "; " + command.record_file + " is not written";
+  const std::string no_record = no_record_of(command);
   const auto has_placed = [](const Trial& trial) { return trial.has_placed(); };
   if (std::ranges::none_of(trials, has_placed)) {
     throw Failure{kExitRefused,

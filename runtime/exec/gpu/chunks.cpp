@@ -5,9 +5,10 @@
 
 namespace tarn::exec {
 
-kernels::GpuPages GpuChunks::pages(u32 cache_layer, u32 table) const {
+kernels::GpuPages GpuChunks::source_pages(u32 cache_layer) const {
   kernels::GpuPages pages = step_.pages(cache_layer, 0);
-  pages.tables = step_.regions().step.counts.data() + table;  // counts[i] = i
+  pages.tables =
+      step_.regions().step.counts.data() + step_.sizes().source_table();  // counts[i] = i
   return pages;
 }
 
@@ -19,17 +20,26 @@ Result<void> GpuChunks::finish() {
   return fail(error);
 }
 
-void GpuChunks::send_tables(const Move& move) {
-  const auto send = [&](u32 table, kv::Sequence& sequence) {
-    step_.send_groups(table, sequence, sequence.take_changed_groups(), sequence.n_groups());
-  };
-  send(step_.sizes().source_table(), *move.source);
-  if (move.target != nullptr) send(move.session, *move.target);
+void GpuChunks::send_table(u32 table, kv::Sequence& sequence) {
+  step_.send_groups(table, sequence, sequence.take_changed_groups(), sequence.n_groups());
+}
+
+// K, where it is wanted, and V of slots of the source's table.
+void GpuChunks::read(u32 cache_layer, u32 first_slot, u32 n, f32* k, f32* v) {
+  const u64 d_kv = u64{step_.spec().n_kv_heads} * step_.spec().head_dim;
+  step_.enqueue(&kernels::GpuTable::kv_read, {.pages = source_pages(cache_layer),
+                                              .first_slot = first_slot,
+                                              .n_rows = n,
+                                              .k = k,
+                                              .k_stride = d_kv,
+                                              .v = v,
+                                              .v_stride = d_kv});
 }
 
 Result<void> GpuChunks::place(const Move& move) {
   step_.set_mode(GpuStep::Mode::eager);
-  send_tables(move);
+  send_table(step_.sizes().source_table(), *move.source);
+  send_table(move.session, *move.target);
   for (u32 done = 0, n = 0; done < move.n; done += n) {
     n = std::min(move.n - done, step_.sizes().rows_max);
     Move part = move;
@@ -62,13 +72,7 @@ void GpuChunks::place_rows(const Move& move) {
   f32* const k = memory.qkv.data();
   f32* const v = memory.attn_out.data();
   for (u32 layer = 0; layer < spec.n_cache_layers; ++layer) {
-    step_.enqueue(&kernels::GpuTable::kv_read, {.pages = pages(layer, step_.sizes().source_table()),
-                                                .first_slot = move.source_slot,
-                                                .n_rows = move.n,
-                                                .k = k,
-                                                .k_stride = d_kv,
-                                                .v = v,
-                                                .v_stride = d_kv});
+    read(layer, move.source_slot, move.n, k, v);
     step_.enqueue(
         &kernels::GpuTable::rope,
         {.q = {.x = k, .stride = d_kv, .n_heads = spec.n_kv_heads},
@@ -95,16 +99,9 @@ Result<step::Rows> GpuChunks::values(kv::Sequence& source, u32 cache_layer, u32 
   const model::ModelSpec& spec = step_.spec();
   const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
   step_.set_mode(GpuStep::Mode::eager);
-  send_tables({.source = &source});
+  send_table(step_.sizes().source_table(), source);
   f32* const v = step_.regions().step.step.attn_out.data();
-  step_.enqueue(&kernels::GpuTable::kv_read,
-                {.pages = pages(cache_layer, step_.sizes().source_table()),
-                 .first_slot = first_slot,
-                 .n_rows = n,
-                 .k = nullptr,
-                 .k_stride = 0,
-                 .v = v,
-                 .v_stride = d_kv});
+  read(cache_layer, first_slot, n, nullptr, v);
   const std::span<f32> to = step_.host().source_values.first(n * d_kv);
   step_.args().device->copy_out(std::as_writable_bytes(to), DevicePtr<f32>(v).as<std::byte>(),
                                 step_.stream());

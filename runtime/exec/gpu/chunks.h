@@ -18,10 +18,10 @@ class GpuChunks final : public method::ChunkDevice {
 
  private:
   Result<void> finish();
-  void send_tables(const Move& move);
+  void send_table(u32 table, kv::Sequence& sequence);
+  void read(u32 cache_layer, u32 first_slot, u32 n, f32* k, f32* v);
   void place_rows(const Move& move);
-  // One cache layer of the sequence of this table.
-  kernels::GpuPages pages(u32 cache_layer, u32 table) const;
+  kernels::GpuPages source_pages(u32 cache_layer) const;
 
   GpuStep& step_;
 };

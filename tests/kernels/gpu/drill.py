@@ -38,6 +38,7 @@ TESTS = {
     "kernels/attn/attn_cuda.cu": ["attn"],
     "kernels/attn/gather_slots_cuda.cu": ["select"],
     "kernels/attn/kv_append_cuda.cu": ["attn"],
+    "kernels/attn/kv_read_cuda.cu": ["attn"],
     "kernels/matmul/matmat_cuda.cu": ["matmat"],
     "kernels/matmul/matmul_cuda.cu": ["matmul"],
     "kernels/matmul/matvec_cuda.cu": ["matvec"],

@@ -1,6 +1,6 @@
-// Goal    chunks are blended in a GPU's memory as on a CPU: what is placed has the bytes that the
-//         CPU places, the tokens that are computed are those whose V differs most, a share of 1 is
-//         a prefill, and neighbours, slices, a second blend and KV over a disk change no token.
+// Goal    chunks are blended in a GPU's memory as on a CPU. What is placed has the CPU's bytes. The
+//         tokens whose V differs most are computed. A share of 1 is a prefill. Neighbours, slices,
+//         selection, a second blend and KV over a disk change no token.
 // Method  an emulated GPU, whose memory the host can read: a chunk's own pages, put through the
 //         CPU's place_kv, beside the session's; the logits beside those of a CPU.
 #include <algorithm>
@@ -135,8 +135,8 @@ TEST_CASE("what a GPU places has the CPU's bytes, and what it computes differs m
     CAPTURE(static_cast<int>(choice));
     const GpuModel model("llama", "q8_0");
     GpuEngine gpu, other;  // whose KV comes from nowhere else
-    REQUIRE(gpu.open(model.path(), config_of(choice)).has_value());
-    REQUIRE(other.open(model.path(), config_of(choice)).has_value());
+    require_open(gpu, model.path(), config_of(choice));
+    require_open(other, model.path(), config_of(choice));
     const model::ModelSpec& spec = gpu.engine.spec();
     const auto type = static_cast<kernels::KvType>(choice);
     const Prompt prompt = usual_prompt();
@@ -202,7 +202,7 @@ TEST_CASE("its logits are a CPU's, and a share of 1 is a prefill") {
   const Prompt prompt = usual_prompt();
   const auto on_gpu = [&](f32 recompute, u32 rows_max) {
     GpuEngine gpu;
-    REQUIRE(gpu.open(model.path(), config_of(KvTypeChoice::f16, rows_max)).has_value());
+    require_open(gpu, model.path(), config_of(KvTypeChoice::f16, rows_max));
     return last_logits(gpu.engine, fed(gpu.engine, prompt, recompute));
   };
   const auto on_cpu = [&](f32 recompute) {
@@ -210,7 +210,7 @@ TEST_CASE("its logits are a CPU's, and a share of 1 is a prefill") {
     return last_logits(open.engine, fed(open.engine, prompt, recompute));
   };
   GpuEngine gpu;
-  REQUIRE(gpu.open(model.path(), config_of(KvTypeChoice::f16)).has_value());
+  require_open(gpu, model.path(), config_of(KvTypeChoice::f16));
   const std::vector<f32> whole = last_logits(gpu.engine, fed(gpu.engine, prompt.ids));
   const SessionIdx again = fed(gpu.engine, prompt, 1);
   CHECK(last_logits(gpu.engine, again) == whole);
@@ -228,7 +228,7 @@ TEST_CASE("beside a neighbour, and again with what is there, the answer is the s
   const GpuModel model("llama", "q8_0");
   const Prompt prompt = usual_prompt();
   GpuEngine gpu;
-  REQUIRE(gpu.open(model.path(), config_of(KvTypeChoice::f16)).has_value());
+  require_open(gpu, model.path(), config_of(KvTypeChoice::f16));
   Said first;
   const auto logits = last_logits(gpu.engine, fed(gpu.engine, prompt, 0.25f), &first);
   const SessionIdx neighbour = fed(gpu.engine, random_ids(9, 50));
@@ -239,7 +239,7 @@ TEST_CASE("beside a neighbour, and again with what is there, the answer is the s
   CHECK(again.tokens == first.tokens);
   const Said beside = read_all(gpu.engine, neighbour);
   GpuEngine alone;
-  REQUIRE(alone.open(model.path(), config_of(KvTypeChoice::f16)).has_value());
+  require_open(alone, model.path(), config_of(KvTypeChoice::f16));
   const SessionIdx same = fed(alone.engine, random_ids(9, 50));
   REQUIRE(alone.engine.generate(same, {.max_tokens = 12, .ignore_end = true}).has_value());
   CHECK(read_all(alone.engine, same).tokens == beside.tokens);
@@ -261,8 +261,7 @@ TEST_CASE("where rows select, a chunk and a check read their own KV") {
     config.select.index_delay_tokens = 1;
     config.select.context_min = 1;
     GpuEngine gpu;
-    const Result<void> opened = gpu.open(model.path(), config);
-    if (!opened) FAIL(std::string(opened.error().hint));
+    require_open(gpu, model.path(), config);
     const SessionIdx session = fed(gpu.engine, prompt, 0.25f);
     run(gpu.engine);
     const ChunkSpan placed = prompt.placed(0);
@@ -283,7 +282,7 @@ TEST_CASE("over memory and a disk it has the bits of KV in its memory") {
   const GpuModel model("llama", "q8_0");
   const Prompt prompt = usual_prompt();
   GpuEngine here;
-  REQUIRE(here.open(model.path(), config_of(KvTypeChoice::f16)).has_value());
+  require_open(here, model.path(), config_of(KvTypeChoice::f16));
   Said want;
   const auto logits = last_logits(here.engine, fed(here.engine, prompt, 0.25f), &want);
   CHECK(want.done.reused.n_placed > 0);
@@ -300,8 +299,7 @@ TEST_CASE("over memory and a disk it has the bits of KV in its memory") {
     GpuEngine there;
     there.store_io = &io;
     there.lent_clock = &clock;
-    const Result<void> opened = there.open(model.path(), config);
-    if (!opened) FAIL(std::string(opened.error().hint));
+    require_open(there, model.path(), config);
     REQUIRE(lab::Probe::kv(there.engine).has_tiers());
     Said got;
     CHECK(last_logits(there.engine, fed(there.engine, prompt, 0.25f), &got) == logits);

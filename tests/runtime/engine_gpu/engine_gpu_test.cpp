@@ -33,11 +33,6 @@ Config config_of(u32 rows_max, u32 sessions_max = 1) {
   return config;
 }
 
-void require_open(GpuEngine& gpu, const std::string& path, const Config& config) {
-  const Result<void> opened = gpu.open(path, config);
-  if (!opened) FAIL(std::string(opened.error().hint));
-}
-
 TEST_CASE("how a prompt is cut and where things lie changes no bit") {
   const GpuModel model("llama", "q8_0");
   const std::vector<u32> ids = random_ids(seed_from_environment(), 34, GpuModel::kVocab);

@@ -91,6 +91,12 @@ struct GpuEngine {
   engine::Engine engine;
 };
 
+inline void require_open(GpuEngine& gpu, const std::string& path, const Config& config) {
+  const Result<void> opened = gpu.open(path, config);
+  if (!opened) FAIL(std::string(opened.error().hint));
+  REQUIRE((gpu.engine.status().on_gpu || gpu.may_fall_back));
+}
+
 // Logits of a prompt's positions from `n_before` on, on whichever engine; those before are computed
 // without: the emulator needs longer for a row's logits than for all else of it.
 inline LogitsRecord logits_of(engine::Engine& engine, std::span<const u32> ids, u32 n_before = 0) {

@@ -39,12 +39,6 @@ inline Config select_config(u32 k, u32 context_tokens = 128, u32 sessions_max = 
 }
 inline constexpr u32 kPrompt = 30;  // a middle of 21 tokens, of which an index needs 16
 
-inline void require_open(GpuEngine& gpu, const std::string& path, const Config& config) {
-  const Result<void> opened = gpu.open(path, config);
-  if (!opened) FAIL(std::string(opened.error().hint));
-  REQUIRE(gpu.engine.status().on_gpu);
-}
-
 // Steps over forced tokens; calls fn(tokens there are, trace) after each.
 template <class Fn>
 void generate(engine::Engine& engine, engine::SessionIdx session, std::span<const u32> tokens,
