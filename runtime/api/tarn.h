@@ -1,6 +1,6 @@
 /* runtime/api/tarn.h: the public interface of libtarn, C11. Version 0. Its parts are tarn_chat.h,
- * conversations that a template writes, tarn_chunks.h, prompts of passages in any order, and
- * tarn_store.h, sessions that outlive the engine.
+ * conversations that a template writes, tarn_chunks.h, prompts of passages in any order,
+ * tarn_explain.h, what was decided, and tarn_store.h, sessions that outlive the engine.
  *
  * Tarn runs one quantised language model inside one fixed memory budget. This header is the manual.
  *

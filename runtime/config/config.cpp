@@ -227,6 +227,13 @@ Result<void> config_validate(const Config& config) {
                               {"sessions_max", config.sessions_max}}}});
   }
   TARN_CHECK(select_config_validate(config.select));
+  if (config.select.iterations == 0 && config.box.layer.update_ps == 0) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "with 0 iterations the box's costs (box.*) decide, and they are not set: "
+                         "measure them with tarn calibrate -m MODEL -o FILE, and give --config "
+                         "FILE",
+                 .detail = Detail("select.iterations")});
+  }
   return store_config_validate(config.store);
 }
 

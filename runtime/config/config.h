@@ -12,6 +12,7 @@
 
 #include "platform/base/result.h"
 #include "platform/base/types.h"
+#include "runtime/config/box_config.h"
 #include "runtime/config/reuse_config.h"
 #include "runtime/config/select_config.h"
 #include "runtime/config/store_config.h"
@@ -21,12 +22,14 @@ namespace tarn {
 enum class KvTypeChoice : u8 { f16, q8_0, q4_0 };
 enum class LockChoice : u8 { off, attempt, require };
 enum class EmbeddingChoice : u8 { memory, disk };
+enum class QualityChoice : u8 { fixed, adaptive };
 
 // The names of a choice; an enum's are in the order of its values.
 using ChoiceNames = std::span<const char* const>;
 inline constexpr const char* kKvTypeNames[] = {"f16", "q8_0", "q4_0"};
 inline constexpr const char* kLockNames[] = {"off", "try", "require"};
 inline constexpr const char* kEmbeddingNames[] = {"memory", "disk"};
+inline constexpr const char* kQualityNames[] = {"fixed", "adaptive"};
 inline constexpr const char* kIsaNames[] = {"auto", "generic", "avx2", "avx512"};
 inline constexpr const char* kDeviceNames[] = {"auto", "cpu", "cuda"};
 inline constexpr const char* kIoNames[] = {"auto", "uring", "threads"};
@@ -63,6 +66,8 @@ struct Config {
   SelectConfig select{};
   StoreConfig store{};
   ReuseConfig reuse{};
+  QualityChoice quality = QualityChoice::fixed;
+  BoxConfig box{};
 
   // Calls, in a fixed order:
   //   on(key, field, min, max, help)  for numbers, u32 or u64; a key that ends in _bytes is a size
@@ -106,6 +111,10 @@ void Config::visit_fields(Self& self, Visitor& on) {
   SelectConfig::visit_fields(self.select, on);
   StoreConfig::visit_fields(self.store, on);
   ReuseConfig::visit_fields(self.reuse, on);
+  on("control.quality", self.quality, ChoiceNames(kQualityNames),
+     "fixed: what changes a token follows from model, length, configuration and box.*; adaptive: "
+     "also from how fast the box is now, and where KV lies");
+  BoxConfig::visit_fields(self.box, on);
   on("engine.sessions_max", self.sessions_max, u64{1}, u64{1024}, "open sessions at a time");
   on("engine.batch_rows_max", self.batch_rows_max, u64{1}, u64{8192},
      "rows of one step: prefill slice and decode batch together");
@@ -140,7 +149,7 @@ void Config::visit_fields(Self& self, Visitor& on) {
 
 // The source of a value, printed beside it at start.
 enum class Origin : u8 { built_in, file, option };
-inline constexpr u32 kConfigKeysMax = 64;
+inline constexpr u32 kConfigKeysMax = 96;
 using Origins = std::array<Origin, kConfigKeysMax>;  // in the order of visit()
 
 // The index of `key` in the order of visit(); kConfigKeysMax if there is no such key.

@@ -11,6 +11,7 @@
 
 #include "platform/base/result.h"
 #include "platform/base/types.h"
+#include "runtime/config/box_config.h"
 #include "runtime/config/verify_mark.h"
 
 namespace tarn {
@@ -29,19 +30,6 @@ inline constexpr u32 kPackedCodeBitsMax = 6;  // likewise
 inline constexpr u32 kQuestPageTokens = 16;   // Quest chooses pages of so many tokens
 inline constexpr u32 kIterationsMax = 300;    // of PQCache's code
 
-// What one layer costs on a box, in time by the wall; `tarn calibrate` measures it. Integers, so
-// that a text gives back what was written.
-struct LayerCost {
-  u64 job_ns = 0;      // its clustering: always,
-  u64 row_ps = 0;      // for each row,
-  u64 update_ps = 0;   // and for each row of the sample and update
-  u64 layer_ns = 0;    // its prefill: always,
-  u64 token_ps = 0;    // for each token,
-  u64 squared_fs = 0;  // and for each token and token
-  u32 share_percent = 100;
-};
-inline constexpr u64 kLayerCostMax = 1'000'000'000'000'000;  // an f64 has it exactly
-
 enum class SelectPreset : u8 { none, pqcache_longbench, pqcache_infinitebench, compare_pqcache };
 inline constexpr const char* kSelectPresetNames[] = {"none", "pqcache-longbench",
                                                      "pqcache-infinitebench", "compare-pqcache"};
@@ -59,12 +47,13 @@ struct SelectConfig {
   u32 k = 2048;
   u32 context_min = 0;
   u32 iterations = 8;
-  LayerCost cost{};
   u32 index_delay_tokens = 64;
   bool disk_reorder = true;
   bool exact_answers = false;
   VerifyMark verified{};
-  // No keys set these. A method of runtime/lab, which replaces `method`:
+  // No keys set these. What box.* says, where the configuration leaves iterations to it:
+  LayerCost cost{};
+  // A method of runtime/lab, which replaces `method`:
   const method::Method* lab_method = nullptr;
   // Over a disk, the chosen tokens that a head keeps in memory at most; 0: what there is room for.
   u32 cache_tokens = 0;
@@ -98,10 +87,10 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
   on("select.local_tokens", self.n_local, u64{1}, u64{1} << 20, "last tokens, always read");
   on("select.k_tokens", self.k, u64{1}, u64{1} << 20, "tokens chosen from between them, a step");
   on("select.context_min", self.context_min, u64{0}, u64{1} << 20,
-     "shorter contexts are read whole, which is faster; 0: twice what a step reads; with "
-     "a divisor every length is read by selection");
+     "shorter contexts are read whole, which is faster; 0: what box.* says, or else twice what a "
+     "step reads; with a divisor every length is read by selection");
   on("select.iterations", self.iterations, u64{0}, u64{kIterationsMax},
-     "pq: updates of the centroids at most; 0: as many as cost_* leave time for, 3 at least");
+     "pq: updates of the centroids at most; 0: as many as box.* leave time for, 3 at least");
   on("select.index_delay_tokens", self.index_delay_tokens, u64{1}, u64{4096},
      "tokens from a clustering's start to its use; 1: the second token waits for it");
   on("select.disk_reorder", self.disk_reorder,
@@ -110,17 +99,6 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
   on("select.exact_answers", self.exact_answers,
      "with the next input an answer's KV is computed anew, exactly, so that nothing of what "
      "selection left in it stays");
-  on("select.cost_job_ns", self.cost.job_ns, u64{0}, kLayerCostMax,
-     "clustering of a layer; cost_* are what tarn calibrate measured on this box with this model");
-  on("select.cost_row_ps", self.cost.row_ps, u64{0}, kLayerCostMax, "and for each row");
-  on("select.cost_update_ps", self.cost.update_ps, u64{0}, kLayerCostMax,
-     "and for each row that is clustered, and update");
-  on("select.cost_layer_ns", self.cost.layer_ns, u64{0}, kLayerCostMax, "prefill of a layer");
-  on("select.cost_token_ps", self.cost.token_ps, u64{0}, kLayerCostMax, "and for each token");
-  on("select.cost_squared_fs", self.cost.squared_fs, u64{0}, kLayerCostMax,
-     "and for each token times the tokens");
-  on("select.cost_share_percent", self.cost.share_percent, u64{1}, u64{100},
-     "what clustering may take of that prefill's time");
   on("select.verified", self.verified,
      "what tarn verify wrote for this model and these settings; empty: replies are not verified");
 }

@@ -208,6 +208,7 @@ const StepTrace& Engine::step() {
   trace_.end_ns = clock_->now_ns();
   if (!trace_.abandoned && trace_.n_rows > 0)
     pace_.observe(trace_.n_decode_rows, trace_.n_prefill_rows, trace_.end_ns - trace_.start_ns);
+  note_costs(trace_, executor_.batch().runs, kv_before, kv_.stats(), &controller_);
   status_.counters.add(trace_);
   return trace_;
 }

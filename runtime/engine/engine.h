@@ -72,7 +72,7 @@ class Engine final : public Sessions, private step::StepHost {
 
   class Opening;  // engine_open.cpp
 
-  void note_opened(const ReuseConfig& reuse);
+  void note_opened(const Config& config);
   void run_due_jobs(std::span<Ready> ready);
   void collect_rows();
   void collect_blend(const step::Slice& slice);

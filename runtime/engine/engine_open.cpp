@@ -5,6 +5,7 @@
 #include "platform/base/assert.h"
 #include "platform/gpu/device.h"
 #include "platform/io/private_folder.h"
+#include "runtime/control/costs.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_memory.h"
 #include "runtime/engine/model_file.h"
@@ -87,7 +88,7 @@ void Engine::close() {
 }
 
 Result<void> Engine::Opening::load() {
-  e_.select_config_ = args_.config.select;
+  e_.select_config_ = control::resolved(args_.config.select, args_.config.box);
   e_.kv_type_ = model::kv_type(args_.config);
   e_.selection_key_ =
       reuse::selection_key(e_.select_config_, method::kSelectionId, static_cast<u32>(e_.kv_type_));
@@ -156,7 +157,7 @@ Result<void> Engine::Opening::load() {
     TARN_CHECK(e_.executor_.gpu().check_driver_bytes());
   }
   e_.arena_.seal();
-  e_.note_opened(args_.config.reuse);
+  e_.note_opened(args_.config);
   if (!e_.select_config_.is_full()) {
     e_.log_.info("select: %s, verified: %s", e_.status_.select,
                  e_.status_.select_verified ? "true" : "false");

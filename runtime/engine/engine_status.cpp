@@ -1,7 +1,9 @@
 #include "runtime/engine/engine_status.h"
 
 #include <algorithm>
+#include <string_view>
 
+#include "platform/power/power.h"
 #include "runtime/engine/engine.h"
 #include "runtime/method/compute/blend.h"
 #include "runtime/method/method.h"
@@ -49,7 +51,8 @@ VerifyMark blend_mark(const model::Weights& weights, kernels::KvType kv_type, u3
                  u64{page_tokens} << 32 | recompute_percent);
 }
 
-void Engine::note_opened(const ReuseConfig& reuse) {
+void Engine::note_opened(const Config& config) {
+  const ReuseConfig& reuse = config.reuse;
   const SelectConfig& select = select_config_;
   status_.on_gpu = executor_.on_gpu();
   status_.device = status_.on_gpu ? "cuda" : "cpu";
@@ -64,6 +67,14 @@ void Engine::note_opened(const ReuseConfig& reuse) {
       reuse.verified == blend_mark(model_.weights, kv_type_, plan_.group_shape.page_tokens,
                                    reuse.recompute_percent);
   status_.blend_share = is_blend_verified ? static_cast<f32>(reuse.recompute_percent) / 100 : 1;
+  least_share_ = status_.blend_share;
+  const u32 n_layers = model_.spec.n_cache_layers;
+  controller_.init({.costs = control::costs_of(config.box, n_layers),
+                    .is_adaptive = config.quality == QualityChoice::adaptive,
+                    .has_disk = kv_.has_tiers(),
+                    .page_tokens = plan_.group_shape.page_tokens,
+                    .page_bytes = n_layers * plan_.group_shape.group_bytes(),
+                    .page_requests = n_layers});
   status_.memory_locked = arena_.locked();
   status_.driver_bytes = executor_.gpu().driver_bytes();
   status_.memory_probe = status_.on_gpu ? executor_.gpu().probe() : MemoryProbe{};
@@ -118,6 +129,40 @@ void trace_disk(DiskTrace* disk, const kv::KvStats& before, const kv::KvStats& a
       .bytes_of_slots = after.moved.bytes_gathered_used - before.moved.bytes_gathered_used +
                         after.extents.bytes_used - before.extents.bytes_used,
       .bytes_here = after.moved.bytes_gathered_here - before.moved.bytes_gathered_here};
+}
+
+void note_costs(const StepTrace& trace, std::span<const step::Run> runs, const kv::KvStats& before,
+                const kv::KvStats& after, control::Controller* controller) {
+  if (!controller->knows_costs()) return;
+  const auto seconds = [](u64 ns) { return static_cast<f64>(ns) * 1e-9; };
+  const kv::ReadTimes &now = after.moved.reads, &was = before.moved.reads;
+  controller->note_reads(static_cast<f64>(now.n_busy - was.n_busy),
+                         static_cast<f64>(now.bytes_busy - was.bytes_busy),
+                         seconds(now.busy_ns - was.busy_ns), /*is_bound=*/false);
+  controller->note_reads(static_cast<f64>(now.n_bound - was.n_bound),
+                         static_cast<f64>(now.bytes_bound - was.bytes_bound),
+                         seconds(now.bound_ns - was.bound_ns), /*is_bound=*/true);
+  if (controller->wants_power(seconds(trace.end_ns))) {
+    const PowerState power = power_state();
+    u64 number = u64{power.gpu_mhz_max} << 16 | power.n_throttling;
+    for (const char c : std::string_view(power.mode.data()))
+      number = 31 * number + static_cast<u8>(c);
+    controller->note_power(number);
+  }
+  const bool is_prompt = trace.n_decode_rows == 0 && trace.n_cluster_units == 0;
+  if (!is_prompt || trace.abandoned) return;
+  u32 n_rows = 0;
+  for (const step::Run& run : runs) {
+    const u32 end = run.sequence->n_slots();
+    const bool is_own = run.part == step::RunPart::own && run.n_slots == run.n_rows;
+    if (!is_own || run.state != step::RunState::runs || end < run.n_rows) return;
+    n_rows += run.n_rows;
+  }
+  if (n_rows < control::Controller::kRowsSeen) return;
+  for (const step::Run& run : runs)
+    controller->note_prefill(run.sequence->n_slots() - run.n_rows, run.sequence->n_slots());
+  const u64 step_ns = trace.end_ns - trace.start_ns;
+  controller->note_prefill_time(seconds(step_ns - std::min(trace.disk.wait_ns, step_ns)));
 }
 
 void EngineCounters::add(const StepTrace& step) {

@@ -6,6 +6,7 @@
 
 #include "platform/gpu/memory_probe.h"
 #include "runtime/config/config.h"
+#include "runtime/control/controller.h"
 #include "runtime/engine/event_ring.h"
 #include "runtime/exec/backend.h"
 #include "runtime/kv/kv_cache.h"
@@ -120,5 +121,9 @@ VerifyMark blend_mark(const model::Weights& weights, kernels::KvType kv_type, u3
 void trace_selection(StepTrace* trace, const method::StepParts::Spent& spent,
                      const exec::Backend::Traffic& traffic);
 void trace_disk(DiskTrace* disk, const kv::KvStats& before, const kv::KvStats& after);
+// What the controller learns of a step: reads of the disk, and the time of prompts that were
+// computed alone, with rows enough that it is theirs.
+void note_costs(const StepTrace& trace, std::span<const step::Run> runs, const kv::KvStats& before,
+                const kv::KvStats& after, control::Controller* controller);
 
 }  // namespace tarn::engine

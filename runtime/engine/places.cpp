@@ -112,7 +112,7 @@ void Places::note_shared_prefixes(std::span<step::Waiting> waiting) {
     const Session& s = sessions_[each.session];
     const auto ids = s.ids.first(s.n_ids);
     const auto found = ids.first(std::min(s.n_ids, s.chunks.first_token()));
-    each.n_cached = std::max(s.sequence.n_slots(), kv_.prefixes().n_cached(s.root, found));
+    each.n_cached = std::max(s.sequence.n_slots(), kv_.prefixes().cached(s.root, found).n_tokens());
     each.is_deferred = std::ranges::any_of(sessions_, [&](const Session& other) {
       return other.has_place && other.n_computable() > 0 && other.tenant_idx == s.tenant_idx &&
              step::is_deferred(
@@ -134,6 +134,7 @@ bool Places::start(Session& s) {
   }
   const u32 n_slots = s.sequence.n_slots();
   const kv::Reused before = s.generation.reused;
+  decide_loading(s);
   take_prefix(s, s.n_ids);
   if (!make_room(s)) {
     if (s.sequence.n_slots() > n_slots) cut_taken(s, n_slots);

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <span>
 
+#include "runtime/control/control.h"
 #include "runtime/engine/generation.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/method/compute/chunks.h"
@@ -119,10 +120,13 @@ struct Session {
   u64 placed_ns = 0;       // and by the clock
   u32 n_parked = 0;        // slots that it had when others needed the room
 
-  u32 turn_begin = 0;      // where the last input begins
-  store::Key root{};       // of its pages' keys: only sessions of one tenant share them
-  u32 n_taken = 0;         // slots up to here hold KV that others have computed, in part at least
-  reuse::SavedAs saved{};  // in the store
+  u32 turn_begin = 0;  // where the last input begins
+  store::Key root{};   // of its pages' keys: only sessions of one tenant share them
+  u32 n_taken = 0;     // slots up to here hold KV that others have computed, in part at least
+  u32 n_from_disk_max = kNone;        // tokens of KV on the disk that it may take now
+  control::Decision loading{};        // of its last input: what became of KV on the disk,
+  control::ChunkDecision blending{};  // and of chunks
+  reuse::SavedAs saved{};             // in the store
 
   // The first slot whose KV was placed, or computed by a row that selects: from there on it is not
   // what the tokens say, so its pages have names that nobody else can ask for.

@@ -50,8 +50,10 @@ void SessionTable::take_prefix(Session& s, u32 n_ids) {
   if (!select_config_.is_full() && n_had % page_tokens != 0) return;
   n_ids = std::min(n_ids, s.chunks.first_token());  // where they come from changes no token
   if (n_ids < n_had) return;
-  kv::Reused reused = kv_.prefixes().take(s.sequence, s.root, s.ids.first(n_ids));
+  kv::Reused reused =
+      kv_.prefixes().take(s.sequence, s.root, s.ids.first(n_ids), s.n_from_disk_max);
   if (reused.n_tokens() == 0) return;
+  if (s.n_from_disk_max != Session::kNone) s.n_from_disk_max -= reused.n_from_disk;
   if (s.sequence.n_slots() == n_ids) {
     const bool is_here = kv_.prefixes().is_here(s.sequence, n_ids / page_tokens - 1);
     cut_taken(s, is_here ? n_ids - 1 : n_ids - page_tokens);  // nobody waits for the disk
@@ -61,6 +63,48 @@ void SessionTable::take_prefix(Session& s, u32 n_ids) {
   reused.n_from_memory = n_taken - reused.n_from_disk;
   s.generation.reused += reused;
   s.n_taken = std::max(s.n_taken, s.sequence.n_slots());
+}
+
+// Where not all of its KV has room in memory, what is computed would go to the disk again.
+void SessionTable::decide_loading(Session& s) {
+  s.n_from_disk_max = Session::kNone;
+  s.loading = {};
+  const u32 n_groups = s.n_ids / plan_.group_shape.page_tokens + 1;
+  const u64 n_frames = u64{n_groups} * model_.spec.n_cache_layers + 2 * plan_.tiers.window_groups;
+  if (!controller_.knows_costs() || n_frames > plan_.kv.n_frames) return;
+  const u32 n_had = s.sequence.n_slots(), n_ids = std::min(s.n_ids, s.chunks.first_token());
+  if (s.on_logits != nullptr || s.first_approx_slot != Session::kNone || n_ids <= n_had) return;
+  const kv::Reused there = kv_.prefixes().cached(s.root, s.ids.first(n_ids));
+  const u32 n_disk =
+      std::min(there.n_from_disk, there.n_tokens() - std::min(n_had, there.n_tokens()));
+  s.loading = controller_.decide_prompt(s.n_ids, there.n_tokens() - n_disk, n_disk);
+  s.n_from_disk_max = controller_.disk_tokens_max(s.loading);
+  if (s.loading.loads) return;
+  log_.info("session %u: KV of %u tokens on the disk is computed: %.3f s, reading it %.3f s", s.idx,
+            n_disk, s.loading.compute_s, s.loading.load_s);
+}
+
+// The ids whose pages are looked for lie behind the session's own meanwhile.
+void SessionTable::decide_share(Session& s, std::span<const method::ChunkSpan> chunks,
+                                std::span<const u32> ids, u32 begin) {
+  s.blending = {};
+  if (chunks.empty()) return;
+  const std::optional<u32> bos = text_.tokenizer().first_token();
+  u32 n_tokens = 0, n_on_disk = 0;
+  for (const method::ChunkSpan& chunk : chunks) {
+    const u32 n = chunk.end - chunk.begin, n_bos = bos ? 1 : 0;
+    n_tokens += n;
+    const std::span<u32> looked_for = s.ids.subspan(s.n_ids);
+    if (!controller_.is_adaptive() || n_bos + n > looked_for.size()) continue;
+    if (bos) looked_for[0] = *bos;
+    std::ranges::copy(ids.subspan(chunk.begin, n), looked_for.begin() + n_bos);
+    n_on_disk += kv_.prefixes().cached(s.root, looked_for.first(n_bos + n)).n_from_disk;
+  }
+  const u32 n_ids = begin + static_cast<u32>(ids.size());
+  s.blending = controller_.decide_share(n_ids, n_tokens, n_on_disk, static_cast<f64>(least_share_));
+  if (!controller_.is_adaptive() || least_share_ == 1) return;
+  log_.info("session %u: %.4f of the chunks is computed anew: reading %.3f s, prefill %.3f s",
+            s.idx, s.blending.share, s.blending.load_s, s.blending.prefill_s);
 }
 
 void SessionTable::commit(Session& s, u32 n_rows) {

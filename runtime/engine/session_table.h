@@ -15,6 +15,7 @@
 
 #include "platform/clock/clock.h"
 #include "platform/log/log.h"
+#include "runtime/control/controller.h"
 #include "runtime/engine/session.h"
 #include "runtime/method/compute/blend.h"
 #include "runtime/method/selector.h"
@@ -39,6 +40,11 @@ class SessionTable {
   void give_up(Session& session, const Error& error);
   void lose_kv(Session& session);
   void take_prefix(Session& session, u32 n_ids);
+  // Whether its KV on the disk is read, or computed anew.
+  void decide_loading(Session& session);
+  // How much of chunks is computed anew: parts of ids that begin at token `begin` of the session.
+  void decide_share(Session& session, std::span<const method::ChunkSpan> chunks,
+                    std::span<const u32> ids, u32 begin);
   void cut_taken(Session& session, u32 n_slots);
   Result<void> cut(Session& session, u32 n_slots);
   // Idle sessions release slots that they reserved for tokens which a cancel took back.
@@ -83,6 +89,8 @@ class SessionTable {
   reuse::Archive archive_{};  // off where the plan keeps no sessions
   method::Selector selector_{&kv_};
   method::Blend blend_{};
+  control::Controller controller_{};
+  f32 least_share_ = 1;  // of chunks, computed anew where a call leaves it to the engine
   std::span<Session> sessions_{};
   GenerationScratch scratch_{};
 };

@@ -138,7 +138,7 @@ Result<void> Sessions::cut_approximate(Session& s) {
 }
 
 Result<void> Sessions::check_parts(const Parts& parts) const {
-  if (!(parts.recompute >= 0 && parts.recompute <= 1))
+  if (!(parts.recompute >= 0 && parts.recompute <= 1) && parts.recompute != Parts::kAuto)
     return refused("the share of chunks to recompute is a number from 0 to 1");
   if (parts.recompute == 1 || plan_.blends()) return {};
   return fail(
@@ -148,7 +148,10 @@ Result<void> Sessions::check_parts(const Parts& parts) const {
 }
 
 void Sessions::add_chunks(Session& s, const Parts& parts, std::span<const u32> ids, u32 begin) {
-  if (parts.recompute == 1) return;
+  decide_share(s, parts.chunks, ids, begin);
+  if (parts.recompute != Parts::kAuto) s.blending.share = static_cast<f64>(parts.recompute);
+  const auto share = static_cast<f32>(s.blending.share);
+  if (share == 1) return;
   const u32 first_id = begin > 0 ? s.ids[0] : ids[0];
   s.chunks.begin_feed();
   for (const method::ChunkSpan& part : parts.chunks) {
@@ -157,7 +160,7 @@ void Sessions::add_chunks(Session& s, const Parts& parts, std::span<const u32> i
     auto chunk = blend_.chunk_of({begin + part.begin, begin + part.end}, first_id,
                                  begin + static_cast<u32>(ids.size()));
     if (!chunk) continue;
-    chunk->recompute = parts.recompute;
+    chunk->recompute = share;
     s.chunks.add(*chunk);
   }
 }

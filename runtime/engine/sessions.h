@@ -33,8 +33,10 @@ struct SessionArgs {
 };
 
 // Parts of ids that are chunks, in order: their KV is placed from where they were computed alone,
-// and this share of their tokens is computed anew (method/compute/blend.h).
+// and this share of their tokens is computed anew (method/compute/blend.h). kAuto: what the
+// controller says.
 struct Parts {
+  static constexpr f32 kAuto = -1;
   std::span<const method::ChunkSpan> chunks{};
   f32 recompute = 1;
 };

@@ -1,6 +1,7 @@
 #include "runtime/kv/group_io.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "platform/base/assert.h"
 
@@ -76,7 +77,11 @@ store::Begun GroupIo::load(const Load& load) {
   }
   const u64 n_bytes = is_part ? load.sectors.size() * store::kSectorBytes
                               : args_.residency->frame(ticket.frame).size();
-  move = {.kind = is_part ? MoveKind::part : MoveKind::load, .ticket = ticket, .group = load.group};
+  move = {.kind = is_part ? MoveKind::part : MoveKind::load,
+          .ticket = ticket,
+          .group = load.group,
+          .n_bytes = n_bytes};
+  watch_.begin(args_.clock->now_ns(), n_loading_);
   ++n_loading_;
   ++stats_->n_loads;
   stats_->bytes_loaded += n_bytes;
@@ -150,8 +155,16 @@ void GroupIo::take(const store::Event& event) {
     move.record = event.ref;
     move.is_foreign = event.outcome == store::Outcome::other_tokens;
     if (move.lent) ++n_lent_;
+    n_read_ += u64{is_load};
+    bytes_read_ += is_load ? move.n_bytes : 0;
   }
   is_load ? end_load(move) : end_store(move);
+}
+
+void GroupIo::end_look() {
+  if (n_read_ == 0 && n_loading_ == 0) return;
+  watch_.look(args_.clock->now_ns(), std::exchange(n_read_, u64{0}),
+              std::exchange(bytes_read_, u64{0}), n_loading_, &stats_->reads);
 }
 
 // What was to be stored stays as it is until the disk has given the frame back. Nobody has held the

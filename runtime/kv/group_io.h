@@ -13,6 +13,7 @@
 
 #include "platform/clock/clock.h"
 #include "runtime/kv/prefix_index.h"
+#include "runtime/kv/read_watch.h"
 #include "runtime/kv/residency.h"
 #include "runtime/kv/slot_gather.h"
 #include "runtime/step/batch.h"
@@ -36,6 +37,7 @@ struct MoverStats {
   u64 bytes_gathered = 0;       // sectors that were wanted
   u64 bytes_gathered_used = 0;  // of them, K and V of wanted slots
   u64 bytes_gathered_here = 0;  // K and V of wanted slots of offloaded groups that were in memory
+  ReadTimes reads{};
 };
 
 struct MoverArgs {
@@ -76,6 +78,8 @@ class GroupIo {
   // tokens is being written for another group.
   store::Begun store(u32 group_idx);
   void take(const store::Event& event);
+  // The disk was looked at: all events of it are taken.
+  void end_look();
 
   u32 n_under_way() const { return n_loading_ + n_storing_; }
   bool is_idle() const { return n_under_way() + n_lent_ == 0; }
@@ -91,6 +95,7 @@ class GroupIo {
     store::RecordRef record{};
     Ticket ticket{};
     u32 group = 0;  // of a part: in the sequence's order
+    u64 n_bytes = 0;
   };
   Move* free_move();
   u64 tag_of(const Move& move) const { return static_cast<u64>(&move - moves_.data()); }
@@ -107,6 +112,8 @@ class GroupIo {
   bool gather_is_lost_ = false;
   std::array<Move, kMovesMax> moves_{};
   u32 n_loading_ = 0, n_storing_ = 0, n_lent_ = 0;
+  ReadWatch watch_{};
+  u64 n_read_ = 0, bytes_read_ = 0;  // since the last look
 };
 
 }  // namespace tarn::kv

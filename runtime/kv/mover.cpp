@@ -132,6 +132,7 @@ void Mover::poll(u64 timeout_ns) {
   for (const store::Event& event : std::span(events).first(n)) {
     event.tag < kMovesMax ? io_.take(event) : args_.on_other(args_.other_context, event);
   }
+  io_.end_look();
 }
 
 void Mover::pump(u64 timeout_ns) {

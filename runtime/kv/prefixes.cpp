@@ -38,7 +38,7 @@ void Prefixes::drop_idle(const store::Key& chain, std::span<const u32> page_ids,
 
 bool Prefixes::is_here(const Sequence& sequence, u32 at) const {
   const u32 page = index_.page_of(sequence, at);
-  return page == kNoPage || !(is_in(page, Where::disk) || is_in(page, Where::loading));
+  return page == kNoPage || !is_away(page);
 }
 
 // Whether it is one that we would have written: a read compares the token ids too.
@@ -62,10 +62,12 @@ bool Prefixes::has(const store::Key& chain, std::span<const u32> page_ids) const
 }
 
 bool Prefixes::take_page(Sequence& sequence, const store::Key& chain, u32 before,
-                         std::span<const u32> page_ids, Reused* reused) {
+                         std::span<const u32> page_ids, u32 n_from_disk_max, Reused* reused) {
   const u32 page_tokens = args_.pool->shape().page_tokens, at = sequence.n_slots() / page_tokens;
   const u32 found = find_page(chain, page_ids);
   if (found == kNoPage && !record(chain, 0)) return false;
+  const bool from_disk = found == kNoPage || is_away(found);
+  if (from_disk && u64{reused->n_from_disk} + page_tokens > n_from_disk_max) return false;
   const bool is_cut = sequence.truncate(at * page_tokens);
   TARN_ASSERT(is_cut);  // between two pages
   if (found == kNoPage) {
@@ -76,14 +78,14 @@ bool Prefixes::take_page(Sequence& sequence, const store::Key& chain, u32 before
     reused->n_from_disk += page_tokens;
     return true;
   }
-  const bool from_disk = is_in(found, Where::disk) || is_in(found, Where::loading);
   (from_disk ? reused->n_from_disk : reused->n_from_memory) += page_tokens;
   index_.note_hit(found, before);
   sequence.adopt(index_.groups(found));
   return true;
 }
 
-Reused Prefixes::take(Sequence& sequence, const store::Key& root, std::span<const u32> ids) {
+Reused Prefixes::take(Sequence& sequence, const store::Key& root, std::span<const u32> ids,
+                      u32 n_from_disk_max) {
   Reused reused{};
   if (!args_.reuses) return reused;
   const u32 page_tokens = args_.pool->shape().page_tokens, begin = sequence.n_slots() / page_tokens;
@@ -92,23 +94,26 @@ Reused Prefixes::take(Sequence& sequence, const store::Key& root, std::span<cons
   for (u32 at = begin; u64{at + 1} * page_tokens <= ids.size(); ++at) {
     const auto page_ids = ids.subspan(u64{at} * page_tokens, page_tokens);
     const store::Key chain = index_.chain_of(root, before, page_ids);
-    if (!take_page(sequence, chain, before, page_ids, &reused)) break;
+    if (!take_page(sequence, chain, before, page_ids, n_from_disk_max, &reused)) break;
     before = index_.page_of(sequence, at);
   }
   return reused;
 }
 
-u32 Prefixes::n_cached(const store::Key& root, std::span<const u32> ids) const {
+Reused Prefixes::cached(const store::Key& root, std::span<const u32> ids) const {
   const u32 page_tokens = args_.pool->shape().page_tokens;
-  if (!args_.reuses) return 0;
+  Reused there{};
+  if (!args_.reuses) return there;
   store::Key chain = root;
-  u32 n = 0;
-  for (; n + page_tokens <= ids.size(); n += page_tokens) {
+  for (u64 n = 0; n + page_tokens <= ids.size(); n += page_tokens) {
     const auto page_ids = ids.subspan(n, page_tokens);
     chain = store::chain_key(index_.secret(), chain, page_ids);
     if (!has(chain, page_ids)) break;
+    const u32 page = index_.find(chain, page_ids);
+    const bool from_disk = page == kNoPage || is_away(page);
+    (from_disk ? there.n_from_disk : there.n_from_memory) += page_tokens;
   }
-  return n;
+  return there;
 }
 
 void Prefixes::park(Sequence& sequence) {
@@ -129,7 +134,11 @@ void Prefixes::list(Sequence& sequence, const store::Key& root, std::span<const 
     if (index_.page_of(sequence, at) != kNoPage) continue;
     const auto page_ids = ids.subspan(u64{at} * page_tokens, page_tokens);
     const store::Key chain = index_.chain_of(root, before, page_ids);
-    const u32 there = args_.reuses ? find_page(chain, page_ids) : kNoPage;
+    u32 there = args_.reuses ? find_page(chain, page_ids) : kNoPage;
+    if (there != kNoPage && is_away(there)) {  // it need not be read any more
+      index_.is_idle(there) ? index_.drop(there) : index_.unlist(there);
+      there = kNoPage;
+    }
     if (there == kNoPage) {
       index_.add({.chain = chain, .before = before, .token_ids = page_ids}, sequence, at);
     } else {

@@ -31,15 +31,16 @@ class Prefixes {
 
   // The sequence, whose first slots hold the KV of the first ids, takes the pages that follow and
   // are there, of any sequence or of none. What it had reserved is given back then, and so are the
-  // slots of a tail that such a page replaces.
-  Reused take(Sequence& sequence, const store::Key& root, std::span<const u32> ids);
+  // slots of a tail that such a page replaces. Of pages on the disk it takes n_from_disk_max tokens
+  // at most.
+  Reused take(Sequence& sequence, const store::Key& root, std::span<const u32> ids,
+              u32 n_from_disk_max = ~u32{0});
   // Its committed pages [begin, end) follow from these ids, and are found by them from now on. One
-  // that is there already replaces its own. Those that are found stay as they are.
+  // that is there already, in memory, replaces its own. Those that are found stay as they are.
   void list(Sequence& sequence, const store::Key& root, std::span<const u32> ids, u32 begin,
             u32 end);
-  // How many of the first ids are in pages that are there: what take() would take of an empty
-  // sequence.
-  u32 n_cached(const store::Key& root, std::span<const u32> ids) const;
+  // The first ids that are in pages that are there: what take() would take of an empty sequence.
+  Reused cached(const store::Key& root, std::span<const u32> ids) const;
   // The sequence gives its KV up, and its tokens may come again: pages that are found by them are
   // written to the disk, where there is one, before they leave.
   void park(Sequence& sequence);
@@ -59,7 +60,9 @@ class Prefixes {
 
  private:
   bool take_page(Sequence& sequence, const store::Key& chain, u32 before,
-                 std::span<const u32> page_ids, Reused* reused);
+                 std::span<const u32> page_ids, u32 n_from_disk_max, Reused* reused);
+  // Whether a part of it has to be read.
+  bool is_away(u32 page) const { return is_in(page, Where::disk) || is_in(page, Where::loading); }
   u32 find_page(const store::Key& chain, std::span<const u32> page_ids);
   bool is_in(u32 page, Where where) const;
   std::optional<store::RecordRef> record(const store::Key& chain, u32 cache_layer) const;

@@ -36,8 +36,6 @@ struct FieldBytes {
 }  // namespace
 
 store::Key selection_key(const SelectConfig& config, u64 selection_id, u32 kv_type) {
-  SelectConfig decides = config;
-  if (config.iterations != 0) decides.cost = {};  // costs have no say in a fixed number
   FieldBytes fields;
   fields.put(selection_id);
   fields.put(kv_type);
@@ -45,7 +43,11 @@ store::Key selection_key(const SelectConfig& config, u64 selection_id, u32 kv_ty
   if (config.lab_method != nullptr) {
     fields.put(config.lab_method->name, std::strlen(config.lab_method->name));
   }
-  SelectConfig::visit_fields(decides, fields);
+  SelectConfig::visit_fields(config, fields);
+  const LayerCost& cost = config.cost;  // they have no say in a fixed number
+  const u64 costs[] = {cost.job_ns,   cost.row_ps,     cost.update_ps,    cost.layer_ns,
+                       cost.token_ps, cost.squared_fs, cost.share_percent};
+  if (config.iterations == 0) fields.put(costs, sizeof costs);
   const std::array<u8, 32> no_entropy{};  // it is the same in every store
   return store::root_key(store::make_secret(no_entropy), std::span(fields.bytes).first(fields.n));
 }

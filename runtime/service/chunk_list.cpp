@@ -6,8 +6,9 @@ using chat::ChunkMark;
 
 Result<ChunkList> chunks_of(const engine::Engine& engine, const Ids& ids, f32 recompute) {
   ChunkList list;
-  list.recompute = recompute < 0 ? engine.status().blend_share : recompute;
-  if (list.recompute == 1) return list;
+  const bool computes_all = (recompute < 0 ? engine.status().blend_share : recompute) == 1;
+  list.recompute = computes_all ? 1 : recompute;
+  if (computes_all) return list;
   for (u32 i = 0; i < ids.ids.size(); ++i) {
     const ChunkMark mark = chat::chunk_mark(ids.notes[i]);
     if (mark == ChunkMark::none) continue;

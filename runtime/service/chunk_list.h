@@ -16,7 +16,7 @@ struct ChunkList {
     return {.chunks = std::span(spans).first(n), .recompute = recompute};
   }
 };
-// A share below 0 is the engine's own.
+// A share below 0 is for the engine to decide.
 Result<ChunkList> chunks_of(const engine::Engine& engine, const Ids& ids, f32 recompute);
 
 }  // namespace tarn::service

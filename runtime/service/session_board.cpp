@@ -22,7 +22,9 @@ void SessionBoard::note(std::span<const Session> sessions, u64 now_ns) {
                 .n_ids = session.n_ids,
                 .n_slots = n_slots,
                 .last_error = session.last_error,
-                .reused = session.generation.reused};
+                .reused = session.generation.reused,
+                .loading = session.loading,
+                .blending = session.blending};
     // The last token waits for what comes next.
     if (session.is_busy() && n_slots + 1 < session.n_ids) {
       const f64 left_s = std::min(readings_[idx].left_s(now_ns, n_slots, session.n_ids), kLeftMaxS);

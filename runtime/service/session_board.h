@@ -19,6 +19,8 @@ struct Progress {
   engine::LastError last_error{};
   u64 prefill_left_ns = 0;  // an estimate; 0: nothing is read, or nothing known yet
   kv::Reused reused{};
+  control::Decision loading{};
+  control::ChunkDecision blending{};
 };
 
 struct SessionRow {

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import tidy  # noqa: E402
 
 PUBLIC = ("runtime/api/tarn.h", "runtime/api/tarn_chat.h", "runtime/api/tarn_chunks.h",
-          "runtime/api/tarn_store.h")
+          "runtime/api/tarn_explain.h", "runtime/api/tarn_store.h")
 
 
 def is_first_in_its_source(tree, header):

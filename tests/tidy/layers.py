@@ -17,6 +17,7 @@ LAYERS = {
     "platform/gpu": ["platform/clock", "platform/log"],
     "kernels": ["platform/cpu"],
     "runtime/config": [],
+    "runtime/control": ["runtime/config"],
     "runtime/arena": ["platform/mem", "platform/gpu", "runtime/config"],
     "runtime/model": ["platform/cpu", "platform/io", "kernels", "runtime/config", "runtime/arena"],
     "runtime/text": ["runtime/arena", "runtime/model"],
@@ -39,10 +40,11 @@ LAYERS = {
                      "runtime/step", "runtime/kv", "runtime/method", "runtime/reuse",
                      "runtime/exec"],
     "runtime/engine": ["platform/clock", "platform/log", "platform/cpu", "platform/io",
-                       "platform/mem", "platform/gpu", "kernels", "runtime/config", "runtime/arena",
-                       "runtime/model", "runtime/text", "runtime/chat", "runtime/store",
-                       "runtime/step", "runtime/kv", "runtime/method", "runtime/reuse",
-                       "runtime/plan", "runtime/exec"],
+                       "platform/mem", "platform/power", "platform/gpu", "kernels",
+                       "runtime/config", "runtime/control", "runtime/arena", "runtime/model",
+                       "runtime/text", "runtime/chat", "runtime/store", "runtime/step",
+                       "runtime/kv", "runtime/method", "runtime/reuse", "runtime/plan",
+                       "runtime/exec"],
     "runtime/service": ["platform/clock", "platform/cpu", "runtime/text", "runtime/chat",
                         "runtime/step", "runtime/plan", "runtime/engine"],
     "runtime/api": ["platform/cpu", "platform/power", "runtime/engine", "runtime/service"],
@@ -52,10 +54,10 @@ LAYERS = {
 
 # Tools stand above the library. `tarn eval` and the benches may use the engine's public header.
 TOOLS_MAY = ["platform/clock", "platform/log", "platform/cpu", "platform/io", "platform/mem",
-             "platform/power", "platform/gpu", "kernels", "runtime/config", "runtime/arena",
-             "runtime/model", "runtime/text", "runtime/chat", "runtime/store", "runtime/step",
-             "runtime/kv", "runtime/reuse", "runtime/plan", "runtime/engine", "runtime/api",
-             "runtime/lab"]
+             "platform/power", "platform/gpu", "kernels", "runtime/config", "runtime/control",
+             "runtime/arena", "runtime/model", "runtime/text", "runtime/chat", "runtime/store",
+             "runtime/step", "runtime/kv", "runtime/reuse", "runtime/plan", "runtime/engine",
+             "runtime/api", "runtime/lab"]
 ENGINE_PUBLIC = "runtime/engine/engine.h"
 
 # Inside kernels/, a family sees itself, common/ and the tensor types of quant/. The table of

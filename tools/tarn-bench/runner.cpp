@@ -13,13 +13,13 @@
 #include "runtime/lab/methods.h"
 #include "runtime/model/kv_type.h"
 #include "tools/builtin/built_in_model.h"
+#include "tools/support/bandwidth.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/memory_use.h"
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
 #include "tools/support/utc.h"
-#include "tools/tarn-bench/bandwidth.h"
 #include "tools/tarn-bench/value_list.h"
 
 namespace tarn::bench {
@@ -174,9 +174,10 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   const u32 n_readers = config.n_threads != 0 ? config.n_threads : cpu_topology().n_physical_cores;
   bool has_limit = true;  // the CPU's bandwidth; a GPU has another limit
   const auto measure_bandwidth = [&](f64& best) {
-    if (!has_limit || options.no_bandwidth || memory_available_bytes() < 2 * kBandwidthBufferBytes)
+    if (!has_limit || options.no_bandwidth ||
+        memory_available_bytes() < 2 * tools::kBandwidthBufferBytes)
       return;
-    best = std::max(best, measure_read_bandwidth(n_readers));
+    best = std::max(best, tools::measure_read_bandwidth(n_readers));
     tools::reset_peak_rss();  // the figure is for the engine, without this buffer
   };
   measure_bandwidth(base.bandwidth_bytes_per_s);

@@ -1,6 +1,10 @@
-// tarn calibrate: measures the cost of clustering and of prefill of a layer, on this box with this
-// model, and fits it by least squares (runtime/method/index_jobs.h has the formulas). It writes a
-// configuration that determines the number of a clustering's updates.
+// tarn calibrate: measures what work costs on this box with this model, fits it by least squares,
+// and writes the box's profile (box.*). Clustering and prefill of a layer: the formulas stand in
+// runtime/method/index_jobs.h; the rest: runtime/control/costs.h.
+#include "tools/tarn/calibrate.h"
+
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -10,12 +14,16 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "platform/cpu/topology.h"
+#include "platform/power/power.h"
 #include "runtime/engine/engine.h"
 #include "runtime/lab/methods.h"
 #include "runtime/lab/probe.h"
 #include "tools/builtin/built_in_model.h"
+#include "tools/support/bandwidth.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
@@ -27,6 +35,12 @@
 #include "tools/tarn/commands.h"
 
 namespace tarn::tools {
+
+void print_fitted(const char* what, f64 measured_s, f64 fitted_s) {
+  std::printf("%-34s %10.3f %10.3f %+9.1f%%\n", what, 1e3 * measured_s, 1e3 * fitted_s,
+              100 * (fitted_s / measured_s - 1));
+}
+
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
@@ -34,6 +48,9 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr u32 kContextDefault = 4096;
 constexpr u32 kLengths = 6;
 constexpr std::array<u32, 2> kUpdates = {3, 9};  // as in PQCache's code
+constexpr u32 kTokensContextMax = 16'384;        // for tokens, whose KV is filled in
+constexpr u64 kDiskFileBytes = kGiB;
+constexpr f64 kDiskSeconds = 0.3;  // for each size of reads
 
 struct CalibrateCommand {
   EngineOptions engine;
@@ -81,6 +98,11 @@ class Box {
   }
 
   u32 n_workers() { return engine().plan().n_workers; }
+  u64 group_bytes() { return engine().plan().group_shape.group_bytes(); }
+  std::string device_name() {
+    const engine::EngineStatus status = engine().status();
+    return status.on_gpu ? status.gpu_name : cpu_topology().model_name.data();
+  }
 
   void measure(const std::vector<u32>& lengths, Measured& measured) {
     const f64 n_layers = engine().spec().n_cache_layers;
@@ -194,22 +216,17 @@ LayerCost fit(const Measured& measured, u32 share_percent) {
   return cost;
 }
 
-void print_line(const char* what, f64 measured, f64 fitted) {
-  std::printf("%-34s %10.3f %10.3f %+9.1f%%\n", what, 1e3 * measured, 1e3 * fitted,
-              100 * (fitted / measured - 1));
-}
-
-void print(const Measured& measured, const SelectConfig& select) {
+void print_layers(const Measured& measured, const SelectConfig& select) {
   const LayerCost& cost = select.cost;
   char what[64];
   std::printf("%-34s %10s %10s %10s\n", "of a layer", "measured", "fit, ms", "off by");
   for (const Prefill& p : measured.prefills) {
     std::snprintf(what, sizeof what, "prefill of %u tokens", p.n_tokens);
-    print_line(what, p.seconds, prefill_seconds(cost, p.n_tokens));
+    print_fitted(what, p.seconds, prefill_seconds(cost, p.n_tokens));
   }
   for (const Clustering& c : measured.clusterings) {
     std::snprintf(what, sizeof what, "clustering %u rows, %u updates", c.n_rows, c.n_updates);
-    print_line(what, c.seconds, clustering_seconds(cost, c.n_rows, c.n_sampled, c.n_updates));
+    print_fitted(what, c.seconds, clustering_seconds(cost, c.n_rows, c.n_sampled, c.n_updates));
   }
   std::printf("\n%8s %22s %8s %24s\n", "rows", "prefill of a layer, ms", "updates",
               "clustering of a layer, ms");
@@ -220,14 +237,24 @@ void print(const Measured& measured, const SelectConfig& select) {
   }
 }
 
-void write_profile(const CalibrateCommand& command, const Config& config, u32 n_workers) {
+// What a profile says of itself.
+struct Origin {
+  std::string device;
+  u32 n_workers = 0;
+  u64 group_bytes = 0;
+};
+
+void write_profile(const CalibrateCommand& command, const Config& config, const Origin& origin) {
+  const PowerState power = power_state();
   std::string text = "# tarn calibrate, " + utc_now() + ": " + model_name(command.engine.model) +
-                     ", " + std::to_string(n_workers) +
-                     " worker threads. Measured again where the box, " +
-                     "its\n# power mode, the model or select.subspaces and code_bits change.\n";
+                     "\n# " + origin.device + ", " + std::to_string(origin.n_workers) +
+                     " worker threads, power mode \"" + power.mode.data() + "\", " +
+                     std::to_string(power.cpu_mhz) + " MHz, " + std::to_string(power.n_throttling) +
+                     " devices throttling\n# Measured again where the box, its power mode, the "
+                     "model or select.* change.\n";
   std::istringstream lines(to_toml(config));
   for (std::string line; std::getline(lines, line);) {
-    const bool is_ours = line.starts_with("select.cost_") || line.starts_with("select.iterations");
+    const bool is_ours = line.starts_with("box.") || line.starts_with("select.iterations");
     if (is_ours || line.starts_with("select.subspaces") || line.starts_with("select.code_bits")) {
       text += line + "\n";
     }
@@ -239,16 +266,23 @@ void write_profile(const CalibrateCommand& command, const Config& config, u32 n_
   }
 }
 
-void run(CalibrateCommand& command) {
-  const auto built_in = built_in_unless_named(command.engine.model);
-  Config config = command.engine.config();
-  if (config.context_tokens == 0) {
-    ModelFile model(command.engine.model);
-    config.context_tokens = std::min<u64>(kContextDefault, model.description().spec.n_ctx_train);
+// Tokens behind long contexts: as long as the budget has room for.
+std::vector<TokenTime> measure_long_tokens(const CalibrateCommand& command, Config config,
+                                           u64 n_ctx_train) {
+  if (!command.engine.context_tokens)
+    config.context_tokens = std::min<u64>(kTokensContextMax, n_ctx_train);
+  for (;; config.context_tokens /= 2) {
+    try {
+      return measure_tokens(command.engine.model, config);
+    } catch (const Failure& failure) {
+      const bool may_fit = failure.code == kExitRefused && config.context_tokens > kContextDefault;
+      if (!may_fit || command.engine.context_tokens) throw;
+    }
   }
-  config.sessions_max = 1;
-  config.reuse.prefix = false;  // a prompt read again would take no time
-  const SelectConfig asked = config.select;
+}
+
+void measure_layers(const CalibrateCommand& command, Config config, Measured* measured,
+                    Origin* origin) {
   SelectConfig& select = config.select;
   lab::set_method(select, "pq");
   select.n_local = 1;
@@ -263,18 +297,57 @@ void run(CalibrateCommand& command) {
                                     " tokens on: raise -c to " + std::to_string(2 * n_least) +
                                     " or more"};
   }
-  Measured measured;
-  u32 n_workers = 0;
   for (const u32 n_updates : kUpdates) {
     Box box(command, config, n_updates);
-    box.measure(lengths, measured);
-    n_workers = box.n_workers();
+    box.measure(lengths, *measured);
+    *origin = {box.device_name(), box.n_workers(), box.group_bytes()};
   }
-  config.select = asked;
-  config.select.iterations = 0;
-  config.select.cost = fit(measured, command.share_percent);
-  print(measured, config.select);
-  write_profile(command, config, n_workers);
+}
+
+void run(CalibrateCommand& command) {
+  const auto built_in = built_in_unless_named(command.engine.model);
+  Config config = command.engine.config();
+  u64 n_ctx_train = 0;
+  {
+    ModelFile model(command.engine.model);
+    n_ctx_train = model.description().spec.n_ctx_train;
+  }
+  if (config.context_tokens == 0)
+    config.context_tokens = std::min<u64>(kContextDefault, n_ctx_train);
+  config.sessions_max = 1;
+  config.reuse.prefix = false;  // a prompt read again would take no time
+  config.box = {};
+  const std::string store = config.store.path.data();
+  const u64 quota_bytes = std::exchange(config.store.quota_bytes, u64{0});
+  config.store.path = {};  // KV is in memory while the rest is measured
+
+  Measured measured;
+  Origin origin;
+  measure_layers(command, config, &measured, &origin);
+  Config profile = config;
+  profile.select.iterations = 0;
+  profile.box.layer = fit(measured, command.share_percent);
+  profile.select.cost = profile.box.layer;
+  print_layers(measured, profile.select);
+
+  std::printf("\n%-34s %10s %10s %10s\n", "of all layers", "measured", "fit, ms", "off by");
+  const std::vector<TokenTime> tokens = measure_long_tokens(command, config, n_ctx_train);
+  fit_tokens(tokens, &profile.box);
+  print_tokens(tokens, profile.box);
+  if (!store.empty()) {
+    (void)mkdir(store.c_str(), 0700);
+    const std::vector<DiskReads> reads = measure_disk(
+        store,
+        config.io.data() == std::string_view("threads") ? IoKind::threads : IoKind::automatic,
+        std::min(kDiskFileBytes, quota_bytes / 2), kDiskSeconds);
+    fit_disk(reads, &profile.box);
+    print_disk(reads, profile.box, origin.group_bytes);
+  }
+  std::printf("the CPU reads %.1f GB/s of memory\n",
+              measure_read_bandwidth(cpu_topology().n_physical_cores) * 1e-9);
+  profile.box.power_mode = power_state().mode;
+  profile.store.quota_bytes = quota_bytes;
+  write_profile(command, profile, origin);
 }
 
 }  // namespace
@@ -282,17 +355,17 @@ void run(CalibrateCommand& command) {
 void add_calibrate(const Command& app) {
   auto command = std::make_shared<CalibrateCommand>();
   const Command sub = app.add_subcommand(
-      "calibrate",
-      "measure the cost of clustering on this box, so that it makes as many updates "
-      "as fit");
+      "calibrate", "measure what work costs on this box with this model: the box's profile");
   sub.footer(
       "\nExamples:\n"
-      "  tarn calibrate -m model.gguf -o box.toml           reads 4096 tokens twice\n"
+      "  tarn calibrate -m model.gguf --store ~/tarn -o box.toml    reads 4096 tokens twice\n"
       "  tarn run -m model.gguf --select pq --config box.toml -f book.txt\n"
       "  tarn run -m model.gguf --config profile.toml --config box.toml -f book.txt\n"
-      "\nA clustering then makes as many updates of its centroids as fit into --share percent of "
-      "the prefill's time, 3 to 300. The number depends only on the length and on these "
-      "measurements, so the same prompt gives the same answer on a busy box.\n");
+      "\nWith its profile an engine decides from which length selection is faster, how many "
+      "updates of its centroids a clustering makes (as fit into --share percent of the prefill's "
+      "time, 3 to 300), how much of chunks is computed anew while their KV comes from the disk, "
+      "and whether KV on a slow disk is read or computed. What changes a token depends only on "
+      "length and profile, so the same prompt gives the same answer on a busy box.\n");
   command->engine.add_to(sub);
   sub.add_option("--share", command->share_percent,
                  "share of a layer's prefill time for its clustering, percent; 100 if other "
@@ -300,7 +373,7 @@ void add_calibrate(const Command& app) {
       .between(1u, 100u)
       .capture_default_str();
   sub.add_option("-o,--output", command->out_file,
-                 "write the configuration to this file instead of standard output")
+                 "write the profile to this file instead of standard output")
       .type_name("FILE");
   sub.callback([command] { run(*command); });
 }

@@ -11,6 +11,7 @@
 
 #include "runtime/api/tarn_chat.h"
 #include "runtime/api/tarn_chunks.h"
+#include "runtime/api/tarn_explain.h"
 #include "runtime/api/tarn_store.h"
 
 namespace tarn::test {
@@ -150,6 +151,12 @@ inline constexpr HandleCall kHandleCalls[] = {
      }},
     {"tarn_session_cancel",
      [](const Handles& on) { return is_refusal(on, tarn_session_cancel(on.session)); }},
+    {"tarn_session_explain",
+     [](const Handles& on) {
+       auto explanation = filled<tarn_explanation>();
+       return is_refusal(on, tarn_session_explain(on.session, &explanation)) &&
+              is_zeroed(explanation);
+     }},
     {"tarn_session_info_get",
      [](const Handles& on) {
        auto info = filled<tarn_session_info>();

@@ -46,12 +46,12 @@ TEST_CASE("as many updates as the box has time for: only where it was measured")
   REQUIRE_FALSE(refused.has_value());
   CHECK(std::string(refused.error().hint).find("tarn calibrate -m MODEL") != std::string::npos);
   const Result<Config> measured = config_from_toml(
-      "[select]\niterations = 0\ncost_job_ns = 2000000\ncost_row_ps = 1\n"
-      "cost_update_ps = 100000\ncost_layer_ns = 422000\ncost_token_ps = 2539000\n"
-      "cost_squared_fs = 47500\ncost_share_percent = 3\n",
+      "select.iterations = 0\n[box]\ncluster_job_ns = 2000000\ncluster_row_ps = 1\n"
+      "cluster_update_ps = 100000\nprefill_layer_ns = 422000\nprefill_token_ps = 2539000\n"
+      "prefill_squared_fs = 47500\ncluster_share_percent = 3\n",
       {});
   REQUIRE(measured.has_value());
-  const LayerCost& cost = measured->select.cost;
+  const LayerCost& cost = measured->box.layer;
   CHECK(cost.job_ns == 2'000'000);
   CHECK(cost.row_ps == 1);
   CHECK(cost.update_ps == 100'000);

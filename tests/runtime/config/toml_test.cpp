@@ -253,8 +253,8 @@ TEST_CASE("every key can be set, and is refused with a value of another type or 
     Origins origins{};
     Config base;
     base.sessions_max = 1;
-    base.store.quota_bytes = kGiB;      // a path needs one
-    base.select.cost.update_ps = 1000;  // 0 iterations follow from costs
+    base.store.quota_bytes = kGiB;    // a path needs one
+    base.box.layer.update_ps = 1000;  // 0 iterations follow from costs
     const Result<Config> config = config_from_toml(good, base, &origins);
     CHECK(config.has_value());
     for (u32 i = 0; i < kConfigKeysMax; ++i) {

@@ -31,6 +31,7 @@ inline SelectConfig few(SelectMethod method, u32 index_delay_tokens = 16) {
 inline Config selecting(const SelectConfig& select, u32 rows_max = 64, u32 n_threads = 2) {
   Config config = test::small_config();
   config.select = select;
+  config.box.layer = select.cost;
   config.sessions_max = 4;
   config.context_tokens = 2048;
   config.batch_rows_max = std::max(rows_max, config.sessions_max);

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct SavedHow {
   u64 kept_tokens = 0;
   bool reuses = true;
   SelectConfig select{};
+  std::function<void(Config&)> also{};  // sets other keys
 };
 
 // Sinks, local ones and a choice of 138 tokens in all.
@@ -56,7 +58,9 @@ inline Config saved_config(const SavedHow& how, bool keeps) {
   config.batch_rows_max = how.rows_max;
   config.kv_type = how.kv_type;
   config.select = how.select;
+  config.box.layer = how.select.cost;
   config.reuse.prefix = how.reuses;
+  if (how.also) how.also(config);
   if (!keeps) return config;
   config.store.sessions = true;
   config.store.checkpoint_ms = how.checkpoint_ms;

@@ -54,7 +54,7 @@ TEST_CASE("every key of select has a say, or is named as one that has none") {
   CHECK(n_silent == std::size(kNoSayInSelection));  // all of them are keys
 }
 
-TEST_CASE("the id, the type of KV and broken indexes have a say; costs beside a number have none") {
+TEST_CASE("the id, the type of KV, and costs where no number is set have a say") {
   SelectConfig config;
   config.iterations = 8;
   const store::Key before = key_of(config);
@@ -63,6 +63,9 @@ TEST_CASE("the id, the type of KV and broken indexes have a say; costs beside a 
   SelectConfig costed = config;
   costed.cost.token_ps = 7;
   CHECK(key_of(costed) == before);
+  config.iterations = 0;
+  costed.iterations = 0;
+  CHECK_FALSE(key_of(costed) == key_of(config));
 }
 
 }  // namespace

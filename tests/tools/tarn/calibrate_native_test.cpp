@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "runtime/config/config.h"
+#include "runtime/control/costs.h"
 #include "runtime/lab/probe.h"
 #include "runtime/method/index_jobs.h"
 #include "tests/support/open_engine.h"
+#include "tests/support/temp_dir.h"
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
 
@@ -57,9 +59,9 @@ TEST_CASE("what it writes is a configuration, and a run with it selects") {
   REQUIRE(config.has_value());
   CHECK(config->select.iterations == 0);
   CHECK(config->select.code_bits == 2);
-  CHECK(config->select.cost.share_percent == 40);
-  CHECK(config->select.cost.update_ps > 0);
-  CHECK(config->select.cost.token_ps + config->select.cost.squared_fs > 0);
+  CHECK(config->box.layer.share_percent == 40);
+  CHECK(config->box.layer.update_ps > 0);
+  CHECK(config->box.layer.token_ps + config->box.layer.squared_fs > 0);
   write(profile, text + "select.sink_tokens = 4\nselect.local_tokens = 8\nselect.k_tokens = 16\n");
   const test::Ended answer =
       test::run_tarn({"run", "-m", model.path(), "--config", profile.path(), "--select", "pq", "-p",
@@ -111,7 +113,7 @@ TEST_CASE(
   CAPTURE(ended.out);
   const Result<Config> config = config_from_toml(tools::read_file(profile.path()), {});
   REQUIRE(config.has_value());
-  const LayerCost& cost = config->select.cost;
+  const LayerCost& cost = config->box.layer;
   const auto ms = [](u64 x, f64 unit) { return 1e3 * unit * static_cast<f64>(x); };
 
   const std::vector<Line> prefills = lines_of(ended.out, "prefill of %u tokens", 1);
@@ -149,8 +151,46 @@ TEST_CASE(
       const int n_read = std::sscanf(row.c_str(), "%u %*f %u", &n_rows, &n);
       if (n_read == 2 && n_rows == s) n_updates = n;
     }
-    CHECK(n_updates == method::iterations(config->select, s));
+    CHECK(n_updates == method::iterations(control::resolved(config->select, config->box), s));
   }
+}
+
+TEST_CASE("tokens by all KV and by selection, and the disk of a store") {
+  const test::SmallModel model("llama", "f16");
+  const test::TempFile index("index.toml"), profile("profile.toml");
+  const test::TempDir store("calibrate_store");
+  write(index, kIndex + "k_tokens = 64\n[store]\nquota_bytes = '64MiB'\n");
+  test::Ended ended;
+  for (u32 i = 0; i < 5; ++i) {
+    ended = test::run_tarn({"calibrate", "-m", model.path(), "-c", "601", "--config", index.path(),
+                            "--store", store.path(), "--lock", "off", "-t", "1", "-o",
+                            profile.path()});
+    if (ended.err.find("disturbed the measurement") == std::string::npos) break;
+  }
+  CAPTURE(ended.out);
+  CAPTURE(ended.err);
+  if (ended.exit_code == 78 && ended.err.find("has no direct I/O") != std::string::npos) return;
+  REQUIRE(ended.exit_code == 0);
+  for (const char* said : {"a token behind 581", "by selection, behind 581", "a read of 4096 KiB",
+                           "KV is read in", "GB/s of memory"}) {
+    CAPTURE(said);
+    CHECK(ended.out.find(said) != std::string::npos);
+  }
+  const Result<Config> config = config_from_toml(tools::read_file(profile.path()), {});
+  REQUIRE(config.has_value());
+  const BoxConfig& box = config->box;
+  CHECK(box.decode_step_ns > 0);
+  CHECK(box.select_step_ns > 0);
+  CHECK(box.disk_byte_fs + box.disk_request_ns > 0);
+  // What is printed is what an engine with this profile does.
+  const u32 from = control::selection_pays_from(box);
+  const bool is_never = ended.out.find("slower at every length") != std::string::npos;
+  CHECK((from == control::kNever) == is_never);
+  if (!is_never)
+    CHECK(ended.out.find("faster from " + std::to_string(from) + " tokens") != std::string::npos);
+  const test::Ended answer = test::run_tarn({"run", "-m", model.path(), "--config", profile.path(),
+                                             "--select", "pq", "-p", "abc", "-n", "4"});
+  CHECK(answer.exit_code == 0);
 }
 
 TEST_CASE("no iterations without a measurement, and no measurement of too few tokens") {

@@ -1,11 +1,11 @@
-#include "tools/tarn-bench/bandwidth.h"
+#include "tools/support/bandwidth.h"
 
 #include <algorithm>
 #include <chrono>
 #include <thread>
 #include <vector>
 
-namespace tarn::bench {
+namespace tarn::tools {
 namespace {
 
 constexpr int kPasses = 6;
@@ -47,4 +47,4 @@ f64 measure_read_bandwidth(u32 n_threads) {
   return best;
 }
 
-}  // namespace tarn::bench
+}  // namespace tarn::tools

@@ -3,7 +3,7 @@
 
 #include "platform/base/types.h"
 
-namespace tarn::bench {
+namespace tarn::tools {
 
 inline constexpr u64 kBandwidthBufferBytes = 512 * kMiB;  // far larger than the caches
 
@@ -11,4 +11,4 @@ inline constexpr u64 kBandwidthBufferBytes = 512 * kMiB;  // far larger than the
 // temporary buffer of that size. Takes about half a second.
 f64 measure_read_bandwidth(u32 n_threads);
 
-}  // namespace tarn::bench
+}  // namespace tarn::tools

@@ -1,0 +1,96 @@
+// The load controller: what depends on how fast this box is, and is now. decide() is a pure
+// function of what was seen, what was learned before, and the profile.
+//
+// | decided | by | changes a token | when |
+// | --- | --- | --- | --- |
+// | share of chunks computed anew | profile; adaptive: what was learned, too | yes | they are fed |
+// | KV on the disk: read or computed | what was learned | no | a prompt gets its place |
+// | length from which selection reads | profile (costs.h) | yes | the engine opens |
+// | updates of a clustering | profile (method/index_jobs.h) | yes | it begins |
+// | rows of prompts beside answers | times of steps (step/pace.h) | no | each step |
+// | tier of new KV | frames; the oldest leave (kv/mover.h) | no | each step |
+// | reads ahead: order, depth | order of uses, two windows (kv/use_plan.h) | no | each step |
+//
+//   learned    of each kind of work a factor: its time now over the profile's. An observation moves
+//              it by a share of the difference, and one that is more than kMost times off counts as
+//              so much: one slow read is no slow disk. The first ones after the start, or after
+//              power mode, heat or clocks have changed, count more
+//   probes     KV that is computed anew though it lies on the disk takes its first page from there.
+//              So a disk that was too slow is seen again
+//   flips      reading and computing change places only where the other one takes a tenth less, and
+//              not within kDecisionsHeld decisions of a change
+//   memory     the caller's; thread  any
+#pragma once
+
+#include "runtime/control/costs.h"
+
+namespace tarn::control {
+
+// Work that was done: seconds by the profile, and by the clock.
+struct Spent {
+  f64 predicted_s = 0, took_s = 0;
+  void add(f64 predicted_more_s, f64 took_more_s) {
+    predicted_s += predicted_more_s;
+    took_s += took_more_s;
+  }
+};
+
+// A prompt that gets its place. What is there of it lies in this order: in memory, on the disk, and
+// the rest, which is computed.
+struct Prompt {
+  u32 n_tokens = 0;
+  u32 n_memory = 0, n_disk = 0;     // tokens
+  f64 n_requests = 0, n_bytes = 0;  // of the disk's part
+};
+
+struct Observation {
+  // Since the one before. disk_at_most: the time is a bound, since reads ended unseen within it.
+  Spent prefill{}, disk{}, disk_at_most{};
+  u64 power = 0;  // another number: power mode, heat or clocks have changed
+  Prompt prompt{};
+};
+
+// What was learned of one kind of work.
+struct Learned {
+  static constexpr f64 kShare = 0.25;  // of the difference, once something is known
+  static constexpr f64 kMost = 4;      // times off
+  static constexpr f64 kRange = 1024;  // of the factor, up and down
+  f64 factor = 1;
+  u32 n_seen = 0;
+  void observe(const Spent& spent, bool is_bound = false);
+};
+
+struct State {
+  static constexpr u32 kDecisionsHeld = 64;
+  Learned prefill{}, disk{};
+  u64 power = 0;
+  bool loads = true;
+  u32 n_held = kDecisionsHeld;  // decisions since a change
+};
+
+struct Decision {
+  State state{};      // for the next one
+  Prompt prompt{};    // that it is of
+  bool loads = true;  // the disk's part is read, all of it
+  f64 load_s = 0;     // what the prompt takes if it is read,
+  f64 compute_s = 0;  // and if it is computed; 0: the profile does not know
+};
+Decision decide(const Costs& costs, const Observation& seen, const State& state);
+
+// The same of chunks: KV of n_bytes on the disk is placed in a prompt of n_tokens.
+struct ChunkPrompt {
+  u32 n_tokens = 0;
+  f64 n_requests = 0, n_bytes = 0;
+  f64 least = 1;  // the share that `tarn verify --reuse` found
+};
+struct ChunkDecision {
+  f64 share = 1;
+  f64 least = 1;
+  f64 load_s = 0, prefill_s = 0;          // 0: the profile does not know
+  u32 n_chunk_tokens = 0, n_on_disk = 0;  // the latter of an adaptive one
+  bool is_adaptive = false;
+};
+// By the profile, or with a state by what was learned.
+ChunkDecision decide_chunks(const Costs& costs, const ChunkPrompt& prompt, const State* state);
+
+}  // namespace tarn::control

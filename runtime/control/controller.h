@@ -1,0 +1,66 @@
+// What an engine keeps of its controller: what steps and reads took since the last decision, what
+// was learned before, and the profile. Off where the profile does not have the costs.
+//
+//   thread   the engine's
+#pragma once
+
+#include "runtime/control/control.h"
+
+namespace tarn::control {
+
+class Controller {
+ public:
+  static constexpr u32 kRowsSeen = 64;  // of a step from which a prefill's time is learned
+  static constexpr f64 kPowerS = 10;    // between two looks at the box's power state
+  struct Args {
+    Costs costs{};
+    bool is_adaptive = false;
+    bool has_disk = false;
+    u32 page_tokens = 0;
+    u64 page_bytes = 0;     // of all layers
+    u32 page_requests = 0;  // likewise
+  };
+  void init(const Args& args) { *this = Controller(args); }
+  Controller() = default;
+  // Whether KV on the disk may be computed instead.
+  bool knows_costs() const {
+    return args_.has_disk && args_.costs.has_prefill() && args_.costs.has_disk();
+  }
+  bool is_adaptive() const { return args_.is_adaptive; }
+  const State& state() const { return state_; }
+
+  // A step that computed tokens [from, to) of a prompt and nothing else.
+  void note_prefill(u32 from, u32 to) { prefill_s_ += args_.costs.prefill_s(from, to); }
+  void note_prefill_time(f64 took_s);
+  // Reads of so many bytes, from the disk that was busy all the while; or in this time at most.
+  void note_reads(f64 n_requests, f64 n_bytes, f64 took_s, bool is_bound);
+  bool wants_power(f64 now_s) {
+    const bool is_due = now_s >= power_due_s_;
+    if (is_due) power_due_s_ = now_s + kPowerS;
+    return is_due;
+  }
+  void note_power(u64 power) { seen_.power = power; }
+
+  // Of a prompt that gets its place: n_memory of its first tokens are there in memory, n_disk on
+  // the disk.
+  Decision decide_prompt(u32 n_tokens, u32 n_memory, u32 n_disk);
+  // Tokens that a prompt may take from the disk after this decision.
+  u32 disk_tokens_max(const Decision& decision) const {
+    return decision.loads ? ~u32{0} : args_.page_tokens;
+  }
+  // Of a prompt with chunks, by the profile, as if all of their KV lay on the disk; or where the
+  // configuration is adaptive, by what was learned, and by the tokens whose KV lies there.
+  ChunkDecision decide_share(u32 n_tokens, u32 n_chunk_tokens, u32 n_on_disk, f64 least) const;
+
+ private:
+  explicit Controller(const Args& args) : args_(args) {}
+  f64 n_pages(u32 n_tokens) const { return static_cast<f64>(n_tokens) / args_.page_tokens; }
+
+  Args args_{};
+  State state_{};
+  Observation seen_{};
+  f64 prefill_s_ = 0;  // by the profile, of the step under way
+  f64 power_due_s_ = 0;
+};
+
+}  // namespace tarn::control

@@ -1,0 +1,31 @@
+// Parts of tarn calibrate. Each measures one kind of work on this box and fits its cost.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/config/config.h"
+#include "tools/support/disk_speed.h"
+
+namespace tarn::tools {
+
+// One line of the table of what was measured, beside what the fit says.
+void print_fitted(const char* what, f64 measured_s, f64 fitted_s);
+
+// Tokens at the lengths that KV is filled to, without a prefill: all KV read, and by selection.
+struct TokenTime {
+  u32 n_tokens = 0;
+  f64 all_s = 0;
+  f64 selected_s = 0;
+};
+// At three lengths of the context that `config` has; nothing where it is too short for selection.
+// Throws Failure.
+std::vector<TokenTime> measure_tokens(const std::string& model, Config config);
+void fit_tokens(const std::vector<TokenTime>& times, BoxConfig* box);
+void print_tokens(const std::vector<TokenTime>& times, const BoxConfig& box);
+
+void fit_disk(const std::vector<DiskReads>& reads, BoxConfig* box);
+// `group_bytes`: of one read of KV.
+void print_disk(const std::vector<DiskReads>& reads, const BoxConfig& box, u64 group_bytes);
+
+}  // namespace tarn::tools
