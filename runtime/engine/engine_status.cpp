@@ -68,6 +68,12 @@ void Engine::note_opened(const Config& config) {
                                    reuse.recompute_percent);
   status_.blend_share = is_blend_verified ? static_cast<f32>(reuse.recompute_percent) / 100 : 1;
   least_share_ = status_.blend_share;
+  const PowerState power = power_state();
+  const std::string_view measured = config.box.power_mode.data(), now = power.mode.data();
+  if (!measured.empty() && measured != now) {
+    log_.warning("box.* was measured in power mode \"%s\", this is \"%s\": tarn calibrate again",
+                 config.box.power_mode.data(), power.mode.data());
+  }
   const u32 n_layers = model_.spec.n_cache_layers;
   controller_.init({.costs = control::costs_of(config.box, n_layers),
                     .is_adaptive = config.quality == QualityChoice::adaptive,

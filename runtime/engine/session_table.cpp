@@ -65,23 +65,25 @@ void SessionTable::take_prefix(Session& s, u32 n_ids) {
   s.n_taken = std::max(s.n_taken, s.sequence.n_slots());
 }
 
-// Where not all of its KV has room in memory, what is computed would go to the disk again.
+// Where not all of its KV has room in memory, what is computed would go to the disk again. What was
+// decided stands where a session gets its place again, and finds in memory what it has read.
 void SessionTable::decide_loading(Session& s) {
   s.n_from_disk_max = Session::kNone;
-  s.loading = {};
   const u32 n_groups = s.n_ids / plan_.group_shape.page_tokens + 1;
   const u64 n_frames = u64{n_groups} * model_.spec.n_cache_layers + 2 * plan_.tiers.window_groups;
   if (!controller_.knows_costs() || n_frames > plan_.kv.n_frames) return;
   const u32 n_had = s.sequence.n_slots(), n_ids = std::min(s.n_ids, s.chunks.first_token());
   if (s.on_logits != nullptr || s.first_approx_slot != Session::kNone || n_ids <= n_had) return;
   const kv::Reused there = kv_.prefixes().cached(s.root, s.ids.first(n_ids));
-  const u32 n_disk =
-      std::min(there.n_from_disk, there.n_tokens() - std::min(n_had, there.n_tokens()));
-  s.loading = controller_.decide_prompt(s.n_ids, there.n_tokens() - n_disk, n_disk);
-  s.n_from_disk_max = controller_.disk_tokens_max(s.loading);
-  if (s.loading.loads) return;
+  const u32 n_new = there.n_tokens() - std::min(n_had, there.n_tokens());
+  const u32 n_disk = std::min(there.n_from_disk, n_new);
+  const control::Decision decision =
+      controller_.decide_prompt(s.n_ids, there.n_tokens() - n_disk, n_disk);
+  s.n_from_disk_max = controller_.disk_tokens_max(decision);
+  if (n_disk > 0 || s.loading.prompt.n_tokens == 0) s.loading = decision;
+  if (decision.loads) return;
   log_.info("session %u: KV of %u tokens on the disk is computed: %.3f s, reading it %.3f s", s.idx,
-            n_disk, s.loading.compute_s, s.loading.load_s);
+            n_disk, decision.compute_s, decision.load_s);
 }
 
 // The ids whose pages are looked for lie behind the session's own meanwhile.
@@ -102,9 +104,6 @@ void SessionTable::decide_share(Session& s, std::span<const method::ChunkSpan> c
   }
   const u32 n_ids = begin + static_cast<u32>(ids.size());
   s.blending = controller_.decide_share(n_ids, n_tokens, n_on_disk, static_cast<f64>(least_share_));
-  if (!controller_.is_adaptive() || least_share_ == 1) return;
-  log_.info("session %u: %.4f of the chunks is computed anew: reading %.3f s, prefill %.3f s",
-            s.idx, s.blending.share, s.blending.load_s, s.blending.prefill_s);
 }
 
 void SessionTable::commit(Session& s, u32 n_rows) {

@@ -149,7 +149,12 @@ Result<void> Sessions::check_parts(const Parts& parts) const {
 
 void Sessions::add_chunks(Session& s, const Parts& parts, std::span<const u32> ids, u32 begin) {
   decide_share(s, parts.chunks, ids, begin);
-  if (parts.recompute != Parts::kAuto) s.blending.share = static_cast<f64>(parts.recompute);
+  if (parts.recompute != Parts::kAuto) {
+    s.blending.share = static_cast<f64>(parts.recompute);
+  } else if (s.blending.is_adaptive && least_share_ < 1) {
+    log_.info("session %u: %.4f of the chunks is computed anew: reading %.3f s, prefill %.3f s",
+              s.idx, s.blending.share, s.blending.load_s, s.blending.prefill_s);
+  }
   const auto share = static_cast<f32>(s.blending.share);
   if (share == 1) return;
   const u32 first_id = begin > 0 ? s.ids[0] : ids[0];
@@ -183,6 +188,7 @@ void Sessions::append(Session& s, std::span<const u32> ids) {
   if (s.generation.fed_ns == 0) {
     s.generation.fed_ns = clock_->now_ns();
     s.generation.reused = {};
+    s.loading = {};
   }
   s.last_error = {};
   if (s.state == SessionState::idle) {

@@ -98,7 +98,10 @@ class Box {
   }
 
   u32 n_workers() { return engine().plan().n_workers; }
-  u64 group_bytes() { return engine().plan().group_shape.group_bytes(); }
+  KvGroups kv() {
+    const kv::GroupShape& shape = engine().plan().group_shape;
+    return {engine().spec().n_cache_layers, shape.page_tokens, shape.group_bytes()};
+  }
   std::string device_name() {
     const engine::EngineStatus status = engine().status();
     return status.on_gpu ? status.gpu_name : cpu_topology().model_name.data();
@@ -241,7 +244,7 @@ void print_layers(const Measured& measured, const SelectConfig& select) {
 struct Origin {
   std::string device;
   u32 n_workers = 0;
-  u64 group_bytes = 0;
+  KvGroups kv{};
 };
 
 void write_profile(const CalibrateCommand& command, const Config& config, const Origin& origin) {
@@ -300,7 +303,7 @@ void measure_layers(const CalibrateCommand& command, Config config, Measured* me
   for (const u32 n_updates : kUpdates) {
     Box box(command, config, n_updates);
     box.measure(lengths, *measured);
-    *origin = {box.device_name(), box.n_workers(), box.group_bytes()};
+    *origin = {box.device_name(), box.n_workers(), box.kv()};
   }
 }
 
@@ -341,7 +344,7 @@ void run(CalibrateCommand& command) {
         config.io.data() == std::string_view("threads") ? IoKind::threads : IoKind::automatic,
         std::min(kDiskFileBytes, quota_bytes / 2), kDiskSeconds);
     fit_disk(reads, &profile.box);
-    print_disk(reads, profile.box, origin.group_bytes);
+    print_disk(reads, profile.box, origin.kv);
   }
   std::printf("the CPU reads %.1f GB/s of memory\n",
               measure_read_bandwidth(cpu_topology().n_physical_cores) * 1e-9);

@@ -25,7 +25,11 @@ void fit_tokens(const std::vector<TokenTime>& times, BoxConfig* box);
 void print_tokens(const std::vector<TokenTime>& times, const BoxConfig& box);
 
 void fit_disk(const std::vector<DiskReads>& reads, BoxConfig* box);
-// `group_bytes`: of one read of KV.
-void print_disk(const std::vector<DiskReads>& reads, const BoxConfig& box, u64 group_bytes);
+// How KV is read: n_layers groups of so many bytes for each page.
+struct KvGroups {
+  u32 n_layers = 0, page_tokens = 0;
+  u64 group_bytes = 0;
+};
+void print_disk(const std::vector<DiskReads>& reads, const BoxConfig& box, const KvGroups& kv);
 
 }  // namespace tarn::tools

@@ -1,5 +1,6 @@
 // Tokens by all KV and by selection, and the disk.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 
@@ -14,6 +15,8 @@
 namespace tarn::tools {
 namespace {
 
+constexpr u32 kChunkTokens = 512;  // and that share of them computed anew: CacheBlend's defaults
+constexpr f64 kChunkShare = 0.15;
 constexpr u32 kTokens = 12;  // at each length; the fastest counts, which others disturb least
 
 u64 rounded(f64 x) { return static_cast<u64>(std::llround(x)); }
@@ -143,17 +146,27 @@ void fit_disk(const std::vector<DiskReads>& reads, BoxConfig* box) {
   box->disk_byte_fs = rounded(fit[1] * 1e15);
 }
 
-void print_disk(const std::vector<DiskReads>& reads, const BoxConfig& box, u64 group_bytes) {
-  const control::Costs costs = control::costs_of(box, 1);
+void print_disk(const std::vector<DiskReads>& reads, const BoxConfig& box, const KvGroups& kv) {
+  const control::Costs costs = control::costs_of(box, kv.n_layers);
   char what[64];
   for (const DiskReads& r : reads) {
     std::snprintf(what, sizeof what, "a read of %llu KiB, %.2f GB/s",
                   static_cast<unsigned long long>(r.bytes / kKiB), r.bytes_per_s() * 1e-9);
     print_fitted(what, r.seconds, costs.load_s(1, static_cast<f64>(r.bytes)));
   }
-  const f64 bytes = static_cast<f64>(group_bytes);
+  const f64 bytes = static_cast<f64>(kv.group_bytes);
   std::printf("KV is read in %.0f KiB: %.2f GB/s\n", bytes / 1024,
               bytes / costs.load_s(1, bytes) * 1e-9);
+  const f64 n_reads = std::ceil(f64{kChunkTokens} / kv.page_tokens) * kv.n_layers;
+  const f64 load_s = costs.load_s(n_reads, n_reads * bytes);
+  const f64 limit_s = kChunkShare * costs.prefill_s(0, kChunkTokens);
+  // Memory costs more than a disk, by whatever measure.
+  const std::array<control::StorageDevice, 2> devices = {{{.cost = 1}, {.load_s = load_s}}};
+  std::printf(
+      "a chunk of %u tokens is read in %.1f ms, and %.0f %% of it computed in %.1f ms: "
+      "chunks belong %s\n",
+      kChunkTokens, 1e3 * load_s, 100 * kChunkShare, 1e3 * limit_s,
+      control::choose_device(devices, limit_s) == 1 ? "on the disk" : "in memory");
 }
 
 }  // namespace tarn::tools

@@ -9,6 +9,7 @@ namespace tarn::tools {
 void add_run(const Command& app);  // run.cpp; without a model it runs sample.cpp
 void add_chat(const Command& app);
 void add_ask(const Command& app);
+void add_explain(const Command& app);
 void add_top(const Command& app);
 void add_ingest(const Command& app);
 void add_plan(const Command& app);

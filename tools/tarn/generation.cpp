@@ -215,6 +215,7 @@ GenerationResult generate(const ApiSession& session, const std::vector<u32>& pro
     check_api(tarn_session_generate(session.get(), &silent));
     read_events(session.get(), how, result);
   }
+  check_api(tarn_session_explain(session.get(), &result.explanation));
   const AllocCounts counts = scope.so_far();  // before the test of the counter, which allocates
   if (alloc_counter_works()) result.n_allocations = counts.n_allocations + counts.n_maps;
   return result;

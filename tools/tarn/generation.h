@@ -7,6 +7,7 @@
 
 #include "platform/base/types.h"
 #include "runtime/api/tarn.h"
+#include "runtime/api/tarn_explain.h"
 
 namespace tarn::tools {
 
@@ -22,8 +23,9 @@ struct GenerationResult {
   u64 n_reused_from_memory = 0, n_reused_from_disk = 0;  // tokens of the prompt
   u64 n_placed = 0, n_recomputed = 0;                    // of its chunks (tarn_chunks.h)
   f32 recompute = 1;                                     // what was asked for them
-  std::optional<u64> n_allocations;                      // from the feed to the last event
-  bool was_stopped = false;                              // by GenerateHow::stop, before the end
+  tarn_explanation explanation = TARN_INIT(tarn_explanation);
+  std::optional<u64> n_allocations;  // from the feed to the last event
+  bool was_stopped = false;          // by GenerateHow::stop, before the end
 
   // NaN if nothing was timed.
   f64 prefill_tokens_per_s() const;

@@ -43,6 +43,7 @@ int run_command_line(int argc, char** argv) {
   tarn::tools::add_chat(app);
   tarn::tools::add_ask(app);
   tarn::tools::add_top(app);
+  tarn::tools::add_explain(app);
   tarn::tools::add_ingest(app);
   tarn::tools::add_plan(app);
   tarn::tools::add_inspect(app);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "platform/cpu/topology.h"
+#include "tools/support/explanation.h"
 #include "tools/support/memory_use.h"
 
 namespace tarn::tools {
@@ -75,6 +76,9 @@ void write_answer(const EngineHandle& engine, const GenerationResult& result, Js
   json.key("recomputed").number(result.n_recomputed);
   json.end_object();
   json.key("approximate").boolean(result.n_placed > 0);
+  json.key("control").begin_object();
+  write_explanation(result.explanation, json);
+  json.end_object();
   json.key("finish_reason").text(tarn_finish_name(result.finish));
   json.key("timings").begin_object();
   json.key("load_s").real(seconds_of(status.load_ns));

@@ -231,6 +231,13 @@ void Answer::computed(u32 choice, const tarn_event& reply) {
   }
 }
 
+// Without one of this session the last answer's stays.
+void Answer::explain(u32 choice) {
+  tarn_explanation explanation = TARN_INIT(tarn_explanation);
+  if (tarn_session_explain(lanes_[choice].session, &explanation) == TARN_OK)
+    summary_.explanation = explanation;
+}
+
 // Nothing was to be generated.
 void Answer::read(u32 choice) {
   tarn_session_info info = TARN_INIT(tarn_session_info);
@@ -238,6 +245,7 @@ void Answer::read(u32 choice) {
     summary_.n_from_memory += info.reused_from_memory;
     summary_.n_from_disk += info.reused_from_disk;
   }
+  explain(choice);
   begin();
   const u32 n = plan_.n_choices;
   for (u32 i = 0; i < n && !is_over(); ++i) lane_done(choice + i, TARN_FINISH_LENGTH);
@@ -304,6 +312,7 @@ void Answer::done(u32 choice, const tarn_event& event) {
     summary_.n_from_disk += event.reused_from_disk;
     summary_.n_placed += event.n_placed;
     summary_.n_recomputed += event.n_recomputed;
+    explain(choice);
   }
   lane_done(choice, event.finish);
 }
@@ -330,6 +339,7 @@ void Answer::lane_done(u32 choice, int32_t finish) {
   totals.n_generated += summary_.n_generated;
   totals.prefill_ns += summary_.prefill_ns;
   totals.decode_ns += summary_.decode_ns;
+  totals.explanation = summary_.explanation;
   // A kept session's next request may come at once, and needs its name.
   if (!plan_.session.empty()) return;
   const std::unique_ptr<AnswerSink> sink = std::move(sink_);

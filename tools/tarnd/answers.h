@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/api/tarn.h"
+#include "runtime/api/tarn_explain.h"
 #include "tools/tarnd/engine_port.h"
 #include "tools/tarnd/exchange.h"
 #include "tools/tarnd/fields.h"
@@ -50,6 +51,7 @@ struct AnswerSummary {
   u64 prefill_ns = 0, decode_ns = 0;
   u64 n_select_steps = 0;
   f64 kv_read_ratio = 1;
+  tarn_explanation explanation = TARN_INIT(tarn_explanation);  // of the last prompt
 };
 
 // What becomes of an answer, in this order: begun, then token, text and done of each choice, then
@@ -108,6 +110,7 @@ class Answer {
   void done(u32 choice, const tarn_event& event);
   void ended_early(u32 choice, const tarn_event& reply);
   void read(u32 choice);
+  void explain(u32 choice);
   void lane_done(u32 choice, int32_t finish);
   void close_all();
   void close(u32 choice);
@@ -138,6 +141,7 @@ class Answers {
   struct Totals {
     u64 n_prompt_tokens = 0, n_reused_tokens = 0, n_generated = 0;
     u64 prefill_ns = 0, decode_ns = 0;
+    tarn_explanation explanation = TARN_INIT(tarn_explanation);  // of the last answer
   };
 
   explicit Answers(EnginePort& port) : port_(port) {}

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tools/support/escaped.h"
+#include "tools/support/explanation.h"
 #include "tools/tarnd/engine_port.h"
 
 namespace tarn::daemon {
@@ -220,6 +221,9 @@ void CompletionReply::write_end(JsonLine& json, const AnswerSummary& summary) co
   json.key("from_disk").number(summary.n_from_disk);
   json.key("placed").number(summary.n_placed).end_object();
   json.key("recomputed").number(summary.n_recomputed);
+  json.key("control").begin_object();
+  tools::write_explanation(summary.explanation, json);
+  json.end_object();
   const bool selects = summary.n_select_steps > 0 && summary.kv_read_ratio < 1;
   json.key("approximate").boolean(selects || summary.n_placed > 0);
   json.end_object();

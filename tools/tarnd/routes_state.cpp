@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "tools/support/explanation.h"
 #include "tools/support/json.h"
 #include "tools/tarnd/log.h"
 #include "tools/tarnd/network_memory.h"
@@ -56,6 +57,9 @@ void write_engine(const Service& service, JsonLine& json) {
   json.key("hottest_zone").text(s.hottest_zone);
   json.key("hottest_celsius").real(s.hottest_millidegrees * 1e-3);
   json.key("throttling").number(s.n_throttling).end_object();
+  json.key("control").begin_object();
+  tools::write_explanation(service.answers.totals().explanation, json);
+  json.end_object();
   json.key("errors").begin_array();
   for (const LogRecord& record : last_errors()) {
     json.begin_object().key("at").number(record.at_s).key("text").text(record.text).end_object();

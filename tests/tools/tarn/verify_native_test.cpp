@@ -19,7 +19,7 @@ namespace tarn::verify_native_test {
 namespace {
 
 const std::string kModel = test::source_folder() + "/tools/builtin/logbook.gguf";
-const std::string kText = test::source_folder() + "/runtime/ARCHITECTURE.md";
+const std::string kText = test::source_folder() + "/tools/builtin/sample.jsonl";
 
 std::vector<std::string> verify(const std::vector<std::string>& more) {
   std::vector<std::string> arguments = {"verify", "-m", kModel, "--text", kText, "--lock", "off"};
