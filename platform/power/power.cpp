@@ -141,4 +141,12 @@ PowerState power_state_under(const char* root) {
 
 PowerState power_state() { return power_state_under(""); }
 
+PowerState power_limits() {
+  PowerState state;
+  read_mode("", &state.mode);
+  read_gpu_clock("", &state);
+  read_throttling("", &state);
+  return state;
+}
+
 }  // namespace tarn

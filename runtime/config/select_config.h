@@ -51,8 +51,10 @@ struct SelectConfig {
   bool disk_reorder = true;
   bool exact_answers = false;
   VerifyMark verified{};
-  // No keys set these. What box.* says, where the configuration leaves iterations to it:
+  // No keys set these. What box.* says, where the configuration leaves iterations to it, and where
+  // context_min is 0; in context_from 0: it says nothing.
   LayerCost cost{};
+  u32 context_from = 0;
   // A method of runtime/lab, which replaces `method`:
   const method::Method* lab_method = nullptr;
   // Over a disk, the chosen tokens that a head keeps in memory at most; 0: what there is room for.

@@ -44,8 +44,7 @@ u32 selection_pays_from(const BoxConfig& box) {
 
 SelectConfig resolved(SelectConfig config, const BoxConfig& box) {
   config.cost = box.layer;
-  const bool is_open = config.context_min == 0 && config.context_divisor == 0;
-  if (is_open) config.context_min = selection_pays_from(box);
+  config.context_from = selection_pays_from(box);
   return config;
 }
 

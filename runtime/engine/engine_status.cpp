@@ -68,7 +68,7 @@ void Engine::note_opened(const Config& config) {
                                    reuse.recompute_percent);
   status_.blend_share = is_blend_verified ? static_cast<f32>(reuse.recompute_percent) / 100 : 1;
   least_share_ = status_.blend_share;
-  const PowerState power = power_state();
+  const PowerState power = power_limits();
   const std::string_view measured = config.box.power_mode.data(), now = power.mode.data();
   if (!measured.empty() && measured != now) {
     log_.warning("box.* was measured in power mode \"%s\", this is \"%s\": tarn calibrate again",
@@ -80,7 +80,7 @@ void Engine::note_opened(const Config& config) {
                     .has_disk = kv_.has_tiers(),
                     .page_tokens = plan_.group_shape.page_tokens,
                     .page_bytes = n_layers * plan_.group_shape.group_bytes(),
-                    .page_requests = n_layers});
+                    .page_requests = kv::kLoadRequests * n_layers});
   status_.memory_locked = arena_.locked();
   status_.driver_bytes = executor_.gpu().driver_bytes();
   status_.memory_probe = status_.on_gpu ? executor_.gpu().probe() : MemoryProbe{};
@@ -149,7 +149,7 @@ void note_costs(const StepTrace& trace, std::span<const step::Run> runs, const k
                          static_cast<f64>(now.bytes_bound - was.bytes_bound),
                          seconds(now.bound_ns - was.bound_ns), /*is_bound=*/true);
   if (controller->wants_power(seconds(trace.end_ns))) {
-    const PowerState power = power_state();
+    const PowerState power = power_limits();
     u64 number = u64{power.gpu_mhz_max} << 16 | power.n_throttling;
     for (const char c : std::string_view(power.mode.data()))
       number = 31 * number + static_cast<u8>(c);

@@ -65,12 +65,15 @@ void SessionTable::take_prefix(Session& s, u32 n_ids) {
   s.n_taken = std::max(s.n_taken, s.sequence.n_slots());
 }
 
-// Where not all of its KV has room in memory, what is computed would go to the disk again. What was
-// decided stands where a session gets its place again, and finds in memory what it has read.
+// Once a turn, however often it waits. Where not all of its KV has room in memory, what is computed
+// would go to the disk again.
 void SessionTable::decide_loading(Session& s) {
+  const u32 page_tokens = plan_.group_shape.page_tokens;
+  s.n_from_disk_max = s.loading.loads ? Session::kNone : page_tokens;
+  if (s.decided_order == s.order) return;
   s.n_from_disk_max = Session::kNone;
-  const u32 n_groups = s.n_ids / plan_.group_shape.page_tokens + 1;
-  const u64 n_frames = u64{n_groups} * model_.spec.n_cache_layers + 2 * plan_.tiers.window_groups;
+  const u64 n_groups = (s.n_ids / page_tokens + 1) * u64{model_.spec.n_cache_layers};
+  const u64 n_frames = n_groups + u64{2} * plan_.tiers.window_groups;
   if (!controller_.knows_costs() || n_frames > plan_.kv.n_frames) return;
   const u32 n_had = s.sequence.n_slots(), n_ids = std::min(s.n_ids, s.chunks.first_token());
   if (s.on_logits != nullptr || s.first_approx_slot != Session::kNone || n_ids <= n_had) return;
@@ -79,6 +82,7 @@ void SessionTable::decide_loading(Session& s) {
   const u32 n_disk = std::min(there.n_from_disk, n_new);
   const control::Decision decision =
       controller_.decide_prompt(s.n_ids, there.n_tokens() - n_disk, n_disk);
+  s.decided_order = s.order;
   s.n_from_disk_max = controller_.disk_tokens_max(decision);
   if (n_disk > 0 || s.loading.prompt.n_tokens == 0) s.loading = decision;
   if (decision.loads) return;
@@ -89,11 +93,10 @@ void SessionTable::decide_loading(Session& s) {
 // The ids whose pages are looked for lie behind the session's own meanwhile.
 void SessionTable::decide_share(Session& s, std::span<const method::ChunkSpan> chunks,
                                 std::span<const u32> ids, u32 begin) {
-  s.blending = {};
-  if (chunks.empty()) return;
   const std::optional<u32> bos = text_.tokenizer().first_token();
   u32 n_tokens = 0, n_on_disk = 0;
   for (const method::ChunkSpan& chunk : chunks) {
+    if (chunk.begin >= chunk.end) continue;
     const u32 n = chunk.end - chunk.begin, n_bos = bos ? 1 : 0;
     n_tokens += n;
     const std::span<u32> looked_for = s.ids.subspan(s.n_ids);

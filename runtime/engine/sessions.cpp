@@ -73,6 +73,10 @@ Result<SessionIdx> Sessions::create_session(const SessionArgs& args) {
     s.first_approx_slot = Session::kNone;
     s.blended_end = 0;
     s.chunks.clear();
+    s.loading = {};
+    s.blending = {};
+    s.n_from_disk_max = Session::kNone;
+    s.decided_order = 0;
     s.tenant_idx = tenant_idx_of(s);
     s.n_parked = 0;
     s.used_at = n_given_;
@@ -148,6 +152,8 @@ Result<void> Sessions::check_parts(const Parts& parts) const {
 }
 
 void Sessions::add_chunks(Session& s, const Parts& parts, std::span<const u32> ids, u32 begin) {
+  if (s.generation.fed_ns == 0) s.blending = {};
+  if (parts.chunks.empty()) return;
   decide_share(s, parts.chunks, ids, begin);
   if (parts.recompute != Parts::kAuto) {
     s.blending.share = static_cast<f64>(parts.recompute);

@@ -80,7 +80,8 @@ store::Begun GroupIo::load(const Load& load) {
   move = {.kind = is_part ? MoveKind::part : MoveKind::load,
           .ticket = ticket,
           .group = load.group,
-          .n_bytes = n_bytes};
+          .n_bytes = n_bytes,
+          .n_requests = kLoadRequests + (is_part ? load.sectors.size() - 1 : 0)};
   watch_.begin(args_.clock->now_ns(), n_loading_);
   ++n_loading_;
   ++stats_->n_loads;
@@ -155,7 +156,7 @@ void GroupIo::take(const store::Event& event) {
     move.record = event.ref;
     move.is_foreign = event.outcome == store::Outcome::other_tokens;
     if (move.lent) ++n_lent_;
-    n_read_ += u64{is_load};
+    n_read_ += is_load ? move.n_requests : 0;
     bytes_read_ += is_load ? move.n_bytes : 0;
   }
   is_load ? end_load(move) : end_store(move);

@@ -22,6 +22,7 @@
 namespace tarn::kv {
 
 inline constexpr u32 kMovesMax = 128;
+inline constexpr u32 kLoadRequests = 2;     // of a group: its record's head, and the payload
 inline constexpr u64 kWaitNs = 10'000'000;  // of one look at the disk
 
 struct MoverStats {
@@ -96,6 +97,7 @@ class GroupIo {
     Ticket ticket{};
     u32 group = 0;  // of a part: in the sequence's order
     u64 n_bytes = 0;
+    u64 n_requests = 0;  // of the disk
   };
   Move* free_move();
   u64 tag_of(const Move& move) const { return static_cast<u64>(&move - moves_.data()); }

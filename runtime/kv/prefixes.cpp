@@ -135,8 +135,8 @@ void Prefixes::list(Sequence& sequence, const store::Key& root, std::span<const 
     const auto page_ids = ids.subspan(u64{at} * page_tokens, page_tokens);
     const store::Key chain = index_.chain_of(root, before, page_ids);
     u32 there = args_.reuses ? find_page(chain, page_ids) : kNoPage;
-    if (there != kNoPage && is_away(there)) {  // it need not be read any more
-      index_.is_idle(there) ? index_.drop(there) : index_.unlist(there);
+    if (there != kNoPage && is_away(there) && index_.is_idle(there)) {
+      index_.drop(there);  // it need not be read any more
       there = kNoPage;
     }
     if (there == kNoPage) {

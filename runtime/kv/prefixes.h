@@ -36,7 +36,7 @@ class Prefixes {
   Reused take(Sequence& sequence, const store::Key& root, std::span<const u32> ids,
               u32 n_from_disk_max = ~u32{0});
   // Its committed pages [begin, end) follow from these ids, and are found by them from now on. One
-  // that is there already, in memory, replaces its own. Those that are found stay as they are.
+  // that is in memory already, or in use, replaces its own. Those that are found stay as they are.
   void list(Sequence& sequence, const store::Key& root, std::span<const u32> ids, u32 begin,
             u32 end);
   // The first ids that are in pages that are there: what take() would take of an empty sequence.

@@ -21,7 +21,7 @@ class ReadWatch {
   void begin(u64 now_ns, u32 n_under_way) {
     if (n_under_way == 0) since_ns_ = now_ns;
   }
-  // Reads that have ended since the last look, and those under way now.
+  // Requests and bytes of reads that have ended since the last look, and reads under way now.
   void look(u64 now_ns, u64 n_ended, u64 bytes_ended, u32 n_under_way, ReadTimes* times) {
     if (since_ns_ == 0) return;
     const u64 ns = now_ns - since_ns_;

@@ -13,15 +13,17 @@ TokenRanges token_ranges(u32 n_tokens, u32 n_sinks, u32 n_local, u32 middle_end_
 }
 
 BudgetRule budget_rule(const SelectConfig& config) {
-  // Where reading by selection begins to be faster than reading everything: at twice what it reads.
+  // Where reading by selection begins to be faster than reading everything: by the profile, or else
+  // at twice what it reads.
   const bool has_own_min = config.context_min != 0 || config.context_divisor != 0;
+  const u32 n_read = config.n_sinks + config.n_local + config.k;
+  const u32 faster_from = config.context_from != 0 ? config.context_from : 2 * n_read;
   return {.context_divisor = config.context_divisor,
           .tokens_min = config.tokens_min,
           .n_sinks = config.n_sinks,
           .n_local = config.n_local,
           .k = config.k,
-          .context_min =
-              has_own_min ? config.context_min : 2 * (config.n_sinks + config.n_local + config.k)};
+          .context_min = has_own_min ? config.context_min : faster_from};
 }
 
 Budget budget(const BudgetRule& rule, u32 n_tokens) {

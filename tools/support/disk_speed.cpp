@@ -48,13 +48,13 @@ class ScratchFile {
       (void)value_of(opened);
     }
     file_ = *opened;
+    (void)unlink(path_.c_str());  // it goes with its last user, however that ends
   }
   ScratchFile(const ScratchFile&) = delete;
   ScratchFile& operator=(const ScratchFile&) = delete;
   ~ScratchFile() {
     io_->close(file_);
     io_backend_destroy(io_);
-    (void)unlink(path_.c_str());
   }
   IoBackend& io() { return *io_; }
   IoFile file() const { return file_; }
@@ -66,31 +66,29 @@ class ScratchFile {
   IoFile file_{};
 };
 
-u32 reap(IoBackend& io) {
-  std::array<IoCompletion, kUnderWay> done;
-  const u32 n = io.reap(done, 1, ~u64{0});
-  for (const IoCompletion& each : std::span(done).first(n)) {
-    if (each.result < 0) throw Failure{kExitIo, "the disk failed a request of the measurement"};
-  }
-  return n;
-}
-
-// Requests of one kind until enough, kUnderWay of them at a time; returns how many.
+// Requests of one kind until enough, kUnderWay of them at a time; returns how many. Throws when
+// none is under way any more.
 template <class Next>
 u64 keep_busy(IoBackend& io, Next&& next) {
   u64 n_done = 0;
   u32 n_under_way = 0;
+  bool has_failed = false;
   for (;;) {
-    while (n_under_way < kUnderWay) {
+    while (n_under_way < kUnderWay && !has_failed) {
       const std::optional<IoRequest> request = next(n_under_way, n_done);
       if (!request || !io.submit(*request)) break;
       ++n_under_way;
     }
-    if (n_under_way == 0) return n_done;
-    const u32 n = reap(io);
+    if (n_under_way == 0) break;
+    std::array<IoCompletion, kUnderWay> done;
+    const u32 n = io.reap(done, 1, ~u64{0});
+    for (const IoCompletion& each : std::span(done).first(n))
+      has_failed = has_failed || each.result < 0;
     n_under_way -= n;
     n_done += n;
   }
+  if (has_failed) throw Failure{kExitIo, "the disk failed a request of the measurement"};
+  return n_done;
 }
 
 }  // namespace
@@ -99,6 +97,8 @@ std::vector<DiskReads> measure_disk(const std::string& folder, IoKind kind, u64 
                                     f64 seconds_each) {
   using Clock = std::chrono::steady_clock;
   file_bytes = std::max(file_bytes / kBlockMax, u64{1}) * kBlockMax;
+  const u64 n_bytes = kUnderWay * kBlockMax;
+  const AlignedBytes memory = aligned_bytes(n_bytes);
   ScratchFile scratch(folder, kind);
   IoBackend& io = scratch.io();
   if (!io.is_direct(scratch.file())) {
@@ -107,8 +107,6 @@ std::vector<DiskReads> measure_disk(const std::string& folder, IoKind kind, u64 
                                     "on the disk that the store is to lie on"};
   }
   value_of(io.allocate(scratch.file(), file_bytes));
-  const u64 n_bytes = kUnderWay * kBlockMax;
-  const AlignedBytes memory = aligned_bytes(n_bytes);
   std::mt19937_64 random(1);
   for (u64 at = 0; at < n_bytes; at += sizeof(u64)) {  // what a disk does not compress
     const u64 word = random();

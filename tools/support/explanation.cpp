@@ -43,6 +43,7 @@ std::string explanation_text(const tarn_explanation& e) {
     if (e.adaptive != 0)
       add(text, "  adaptive: %u of the tokens lay on the disk\n", e.chunk_tokens_on_disk);
   }
+  if (e.prefill_factor == 0) return text;
   add(text, "now against the profile: prefill takes %.2fx, the disk %.2fx\n", e.prefill_factor,
       e.disk_factor);
   return text;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "platform/cpu/topology.h"
+#include "platform/mem/reserve.h"
 #include "platform/power/power.h"
 #include "runtime/engine/engine.h"
 #include "runtime/lab/methods.h"
@@ -46,9 +47,11 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr u32 kContextDefault = 4096;
+constexpr u64 kReadMax = 16'384;
 constexpr u32 kLengths = 6;
 constexpr std::array<u32, 2> kUpdates = {3, 9};  // as in PQCache's code
-constexpr u32 kTokensContextMax = 16'384;        // for tokens, whose KV is filled in
+constexpr u32 kTokensContextMax = 32'768;        // for tokens, whose KV is filled in
+constexpr f64 kFastPrefillS = 3;                 // a faster box reads four times as many tokens
 constexpr u64 kDiskFileBytes = kGiB;
 constexpr f64 kDiskSeconds = 0.3;  // for each size of reads
 
@@ -269,17 +272,16 @@ void write_profile(const CalibrateCommand& command, const Config& config, const 
   }
 }
 
-// Tokens behind long contexts: as long as the budget has room for.
+// Tokens behind long contexts: behind `longest`, or what the budget has room for.
 std::vector<TokenTime> measure_long_tokens(const CalibrateCommand& command, Config config,
-                                           u64 n_ctx_train) {
-  if (!command.engine.context_tokens)
-    config.context_tokens = std::min<u64>(kTokensContextMax, n_ctx_train);
-  for (;; config.context_tokens /= 2) {
+                                           u64 longest) {
+  const u64 shortest = std::min(config.context_tokens, longest);
+  for (config.context_tokens = longest;; config.context_tokens /= 2) {
     try {
       return measure_tokens(command.engine.model, config);
     } catch (const Failure& failure) {
-      const bool may_fit = failure.code == kExitRefused && config.context_tokens > kContextDefault;
-      if (!may_fit || command.engine.context_tokens) throw;
+      const bool may_fit = failure.code == kExitRefused && config.context_tokens / 2 >= shortest;
+      if (!may_fit) throw;
     }
   }
 }
@@ -315,8 +317,8 @@ void run(CalibrateCommand& command) {
     ModelFile model(command.engine.model);
     n_ctx_train = model.description().spec.n_ctx_train;
   }
-  if (config.context_tokens == 0)
-    config.context_tokens = std::min<u64>(kContextDefault, n_ctx_train);
+  const bool is_given = config.context_tokens != 0;
+  if (!is_given) config.context_tokens = std::min<u64>(kContextDefault, n_ctx_train);
   config.sessions_max = 1;
   config.reuse.prefix = false;  // a prompt read again would take no time
   config.box = {};
@@ -327,6 +329,19 @@ void run(CalibrateCommand& command) {
   Measured measured;
   Origin origin;
   measure_layers(command, config, &measured, &origin);
+  const f64 prefill_s = measured.prefills.back().seconds * origin.kv.n_layers;
+  const u64 longer = std::min({4 * config.context_tokens, n_ctx_train, kReadMax});
+  if (!is_given && longer > config.context_tokens && prefill_s < kFastPrefillS) {
+    Config more = config;
+    more.context_tokens = longer;
+    Measured again;
+    try {
+      measure_layers(command, more, &again, &origin);
+      measured = again;
+    } catch (const Failure& failure) {  // no room: what was measured stands
+      if (failure.code != kExitRefused) throw;
+    }
+  }
   Config profile = config;
   profile.select.iterations = 0;
   profile.box.layer = fit(measured, command.share_percent);
@@ -334,7 +349,9 @@ void run(CalibrateCommand& command) {
   print_layers(measured, profile.select);
 
   std::printf("\n%-34s %10s %10s %10s\n", "of all layers", "measured", "fit, ms", "off by");
-  const std::vector<TokenTime> tokens = measure_long_tokens(command, config, n_ctx_train);
+  const u64 longest =
+      is_given ? config.context_tokens : std::min<u64>(kTokensContextMax, n_ctx_train);
+  const std::vector<TokenTime> tokens = measure_long_tokens(command, config, longest);
   fit_tokens(tokens, &profile.box);
   print_tokens(tokens, profile.box);
   if (!store.empty()) {
@@ -346,8 +363,10 @@ void run(CalibrateCommand& command) {
     fit_disk(reads, &profile.box);
     print_disk(reads, profile.box, origin.kv);
   }
-  std::printf("the CPU reads %.1f GB/s of memory\n",
-              measure_read_bandwidth(cpu_topology().n_physical_cores) * 1e-9);
+  if (memory_available_bytes() > 2 * kBandwidthBufferBytes) {
+    std::printf("the CPU reads %.1f GB/s of memory\n",
+                measure_read_bandwidth(cpu_topology().n_physical_cores) * 1e-9);
+  }
   profile.box.power_mode = power_state().mode;
   profile.store.quota_bytes = quota_bytes;
   write_profile(command, profile, origin);

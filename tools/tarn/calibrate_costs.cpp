@@ -17,7 +17,10 @@ namespace {
 
 constexpr u32 kChunkTokens = 512;  // and that share of them computed anew: CacheBlend's defaults
 constexpr f64 kChunkShare = 0.15;
-constexpr u32 kTokens = 12;  // at each length; the fastest counts, which others disturb least
+// At each length, until there are enough of them and so much time is over; the fastest one counts,
+// which others disturb least.
+constexpr u32 kTokensMin = 12, kTokensMax = 96;
+constexpr f64 kTokensS = 0.4;
 
 u64 rounded(f64 x) { return static_cast<u64>(std::llround(x)); }
 
@@ -45,19 +48,28 @@ class Tokens {
     const engine::SessionIdx session = value_of(engine.create_session());
     const std::vector<u32> ids(n, 1);
     value_of(lab::Probe(engine).fill_kv(session, ids, {&fill_rows, nullptr}));
-    value_of(
-        engine.generate(session, {.sampler = {}, .max_tokens = kTokens + 4, .ignore_end = true}));
-    f64 least_s = 0;
-    while (engine.has_work()) {
+    value_of(engine.generate(
+        session,
+        {.sampler = {.wants_logprob = false}, .max_tokens = kTokensMax, .ignore_end = true}));
+    f64 least_s = 0, all_s = 0;
+    for (u32 n_timed = 0; engine.has_work() && (n_timed < kTokensMin || all_s < kTokensS);) {
       const engine::StepTrace& trace = step(engine);
       const bool is_one = trace.n_rows == 1 && trace.n_decode_rows == 1;
       if (is_one && (trace.n_slots_chosen > 0) == selects && trace.n_cluster_units == 0) {
         const f64 seconds = static_cast<f64>(trace.end_ns - trace.start_ns) * 1e-9;
         least_s = least_s == 0 ? seconds : std::min(least_s, seconds);
+        all_s += seconds;
+        ++n_timed;
       }
       drain(engine, session);
     }
+    engine.request_cancel(session);
+    while (engine.has_work()) {
+      step(engine);
+      drain(engine, session);
+    }
     engine.destroy_session(session);
+    if (least_s == 0) throw Failure{kExitInternal, "no token was read in the way to be measured"};
     return least_s;
   }
 
@@ -66,7 +78,8 @@ class Tokens {
     engine::Event event;
     std::array<char, engine::EventRing::kTextBytes> text;
     while (engine.take_event(session, &event, text)) {
-      if (event.type == engine::EventType::done && event.done.status != Status::ok)
+      const bool is_end = event.type == engine::EventType::done;
+      if (is_end && event.done.finish == engine::Finish::error)
         throw_ended_early(event.done.status);
     }
   }
@@ -94,9 +107,10 @@ std::vector<TokenTime> measure_tokens(const std::string& model, Config config) {
   SelectConfig& select = config.select;
   if (select.is_full()) lab::set_method(select, "pq");
   const u32 n_read = select.n_sinks + select.n_local + select.k;
-  const u32 most = static_cast<u32>(config.context_tokens) - kTokens - 8;
   const u32 least = n_read + (8u << select.code_bits);
-  if (select.context_divisor != 0 || most < least + least / 4) return {};
+  const u64 needed = u64{least} + least / 4 + kTokensMax + 8;
+  if (select.context_divisor != 0 || config.context_tokens < needed) return {};
+  const u32 most = static_cast<u32>(config.context_tokens) - kTokensMax - 8;
   select.context_min = 1;
   select.index_delay_tokens = 1;
   select.iterations = 3;
@@ -139,6 +153,7 @@ void print_tokens(const std::vector<TokenTime>& times, const BoxConfig& box) {
 // Each size counts the same, so the errors are relative.
 void fit_disk(const std::vector<DiskReads>& reads, BoxConfig* box) {
   std::vector<std::vector<f64>> points;
+  points.reserve(reads.size());
   for (const DiskReads& r : reads)
     points.push_back({1 / r.seconds, static_cast<f64>(r.bytes) / r.seconds});
   const std::vector<f64> fit = least_squares(points, std::vector<f64>(reads.size(), 1));
@@ -158,7 +173,8 @@ void print_disk(const std::vector<DiskReads>& reads, const BoxConfig& box, const
   std::printf("KV is read in %.0f KiB: %.2f GB/s\n", bytes / 1024,
               bytes / costs.load_s(1, bytes) * 1e-9);
   const f64 n_reads = std::ceil(f64{kChunkTokens} / kv.page_tokens) * kv.n_layers;
-  const f64 load_s = costs.load_s(n_reads, n_reads * bytes);
+  constexpr f64 kRequests = 2;  // of a group: its record's head, and the payload
+  const f64 load_s = costs.load_s(kRequests * n_reads, n_reads * bytes);
   const f64 limit_s = kChunkShare * costs.prefill_s(0, kChunkTokens);
   // Memory costs more than a disk, by whatever measure.
   const std::array<control::StorageDevice, 2> devices = {{{.cost = 1}, {.load_s = load_s}}};

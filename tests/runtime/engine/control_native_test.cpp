@@ -129,7 +129,7 @@ TEST_CASE("KV on the disk is read where that is faster, else computed but for it
 TEST_CASE("a disk that is slower than its profile says is seen to be, and seen again later") {
   constexpr u64 kDocuments = 6;
   const SmallModel model("llama", "q8_0");
-  // By the profile 48 reads take 48 us, and 384 tokens 115 us in two layers. The disk's 20 to 200
+  // By the profile 48 reads take 96 us, and 384 tokens 115 us in two layers. The disk's 20 to 200
   // us a read, 32 of them at a time, are more than both.
   const SavedHow how = on_box(1, 0.15);
   SimDisk disk(1);
@@ -160,6 +160,34 @@ TEST_CASE("pages that left for the disk in this life are computed too, and not r
   CHECK(again.reused.n_from_disk == kPage);
   CHECK(life.engine().status().kv.moved.n_loads - n_loads == kLayers);
   check(life);
+}
+
+TEST_CASE(
+    "a prompt is computed beside a session whose pages of it lie on the disk, and both go on") {
+  const SmallModel model("llama", "q8_0");
+  SavedHow how = on_box(1000, 0.001);
+  how.kv_memory_bytes = 64 * 8192;
+  SimDisk disk(1);
+  SavedLife life(model, how, disk);
+  const SessionIdx holder = create(life);
+  REQUIRE(life.engine().feed(holder, document(1)).has_value());
+  life.open.run();
+  for (u64 seed = 2; seed < 8; ++seed) (void)ask(life, asked(seed));
+  // Another session with the same document, and more behind it, which the holder comes to as well.
+  std::vector<u32> longer = document(1);
+  const std::vector<u32> more = random_ids(8, 3 * kPage);
+  longer.insert(longer.end(), more.begin(), more.end());
+  (void)ask(life, longer);
+  check(life);
+  REQUIRE(life.engine().feed(holder, more).has_value());
+  life.open.run();
+  check(life);
+  for (const u64 seed : {u64{4}, u64{5}, u64{6}, u64{7}}) (void)ask(life, asked(seed));
+  check(life);
+  SavedLife never(model, {.reuses = false});
+  const SessionIdx other = create(never);
+  REQUIRE(never.engine().feed(other, longer).has_value());
+  CHECK(read(life, holder) == read(never, other));
 }
 
 // ---- Chunks -------------------------------------------------------------------------------------
@@ -235,10 +263,10 @@ void save_chunks(const SmallModel& model, const SavedHow& how, SimDisk& disk) {
 TEST_CASE("the share of chunks follows from length and profile, wherever they lie") {
   const SmallModel model("llama", "q8_0");
   const Prompt prompt = prompt_of(1, 2);
-  // 12.4 pages in 2 layers at 10 us a read; a prefill of 1 ms or 0.3 ms.
+  // 12.4 pages in 2 layers at 10 us, two requests each; a prefill of 1 ms or 0.3 ms.
   for (const f64 token_us : {2.5, 0.75}) {
     CAPTURE(token_us);
-    const SavedHow how = with_record(model, on_box(10, token_us), QualityChoice::fixed);
+    const SavedHow how = with_record(model, on_box(5, token_us), QualityChoice::fixed);
     const f64 load_s = 2.0 * kChunk / kPage * kLayers * 10e-6;
     const f64 prefill_s = kLayers * token_us * 1e-6 * static_cast<f64>(prompt.ids.size());
     const f64 want = std::max(0.01 * kPercent, load_s / prefill_s);
@@ -267,7 +295,7 @@ TEST_CASE("the share of chunks follows from length and profile, wherever they li
 
 TEST_CASE("adaptive: by where chunks lie, and the log says so") {
   const SmallModel model("llama", "q8_0");
-  const SavedHow how = with_record(model, on_box(10, 2.5), QualityChoice::adaptive);
+  const SavedHow how = with_record(model, on_box(5, 2.5), QualityChoice::adaptive);
   const Prompt prompt = prompt_of(1, 2);
   SimDisk disk(1);
   save_chunks(model, how, disk);

@@ -162,16 +162,16 @@ TEST_CASE("tokens by all KV and by selection, and the disk of a store") {
   write(index, kIndex + "k_tokens = 64\n[store]\nquota_bytes = '64MiB'\n");
   test::Ended ended;
   for (u32 i = 0; i < 5; ++i) {
-    ended = test::run_tarn({"calibrate", "-m", model.path(), "-c", "601", "--config", index.path(),
-                            "--store", store.path(), "--lock", "off", "-t", "1", "-o",
-                            profile.path()});
+    ended =
+        test::run_tarn({"calibrate", "-m", model.path(), "-c", "601", "--config", index.path(),
+                        "--store", store.path(), "--lock", "off", "-t", "1", "-o", profile.path()});
     if (ended.err.find("disturbed the measurement") == std::string::npos) break;
   }
   CAPTURE(ended.out);
   CAPTURE(ended.err);
   if (ended.exit_code == 78 && ended.err.find("has no direct I/O") != std::string::npos) return;
   REQUIRE(ended.exit_code == 0);
-  for (const char* said : {"a token behind 581", "by selection, behind 581", "a read of 4096 KiB",
+  for (const char* said : {"a token behind 497", "by selection, behind 497", "a read of 4096 KiB",
                            "KV is read in", "GB/s of memory"}) {
     CAPTURE(said);
     CHECK(ended.out.find(said) != std::string::npos);
