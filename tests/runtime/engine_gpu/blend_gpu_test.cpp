@@ -111,7 +111,7 @@ std::vector<u8> turned(const GpuEngine& gpu, kernels::KvType type, const u8* sou
   std::vector<u8> out(2 * kernels::kv_vector_bytes(type, spec.head_dim));
   u8* const slots[] = {out.data()};
   method::place_kv(
-      {.table = &kernels::cpu_tables()[0],
+      {.table = *kernels::cpu_table_select("auto"),
        .type = type,
        .head_dim = spec.head_dim,
        .n_rot = spec.n_rot,
