@@ -21,8 +21,8 @@ std::string explanation_text(const tarn_explanation& e) {
   std::string text;
   if (e.tokens == 0) {
     text =
-        "KV on the disk: read; nothing was decided, without a profile (tarn calibrate, --config) or "
-        "of a prompt that memory does not hold\n";
+        "KV on the disk: read; nothing was decided, without a profile (tarn calibrate, --config) "
+        "or of a prompt that memory does not hold\n";
   } else if (e.tokens_on_disk == 0) {
     add(text, "KV on the disk: none of %u tokens (%u in memory)\n", e.tokens, e.tokens_in_memory);
   } else {
