@@ -27,7 +27,6 @@ class Controller {
     return args_.has_disk && args_.costs.has_prefill() && args_.costs.has_disk();
   }
   bool is_adaptive() const { return args_.is_adaptive; }
-  const State& state() const { return state_; }
 
   // A step that computed tokens [from, to) of a prompt and nothing else.
   void note_prefill(u32 from, u32 to) { prefill_s_ += args_.costs.prefill_s(from, to); }

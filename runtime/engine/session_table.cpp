@@ -69,7 +69,7 @@ void SessionTable::take_prefix(Session& s, u32 n_ids) {
 // would go to the disk again.
 void SessionTable::decide_loading(Session& s) {
   const u32 page_tokens = plan_.group_shape.page_tokens;
-  s.n_from_disk_max = s.loading.loads ? Session::kNone : page_tokens;
+  s.n_from_disk_max = controller_.disk_tokens_max(s.loading);
   if (s.decided_order == s.order) return;
   s.n_from_disk_max = Session::kNone;
   const u64 n_groups = (s.n_ids / page_tokens + 1) * u64{model_.spec.n_cache_layers};

@@ -20,6 +20,7 @@
 #include "platform/cpu/topology.h"
 #include "platform/mem/reserve.h"
 #include "platform/power/power.h"
+#include "runtime/control/costs.h"
 #include "runtime/engine/engine.h"
 #include "runtime/lab/methods.h"
 #include "runtime/lab/probe.h"
@@ -182,8 +183,7 @@ class Box {
 u64 rounded(f64 x) { return static_cast<u64>(std::llround(x)); }
 
 f64 prefill_seconds(const LayerCost& cost, f64 s) {
-  return static_cast<f64>(cost.layer_ns) * 1e-9 + static_cast<f64>(cost.token_ps) * 1e-12 * s +
-         static_cast<f64>(cost.squared_fs) * 1e-15 * s * s;
+  return control::costs_of({.layer = cost}, /*n_layers=*/1).prefill_s(0, s);
 }
 
 f64 clustering_seconds(const LayerCost& cost, f64 n_rows, f64 n_sampled, f64 n_updates) {

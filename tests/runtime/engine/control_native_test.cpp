@@ -6,8 +6,6 @@
 //         control::recompute_share() of the profile's times by hand.
 #include <doctest/doctest.h>
 
-#include <bit>
-
 #include "runtime/control/costs.h"
 #include "runtime/lab/probe.h"
 #include "tests/runtime/engine/saved_life.h"
@@ -15,6 +13,7 @@
 namespace tarn::engine::control_native_test {
 namespace {
 
+using test::Answer;
 using test::create;
 using test::random_ids;
 using test::SavedHow;
@@ -25,26 +24,8 @@ using test::SmallModel;
 constexpr u32 kPage = test::kSavedPage, kLayers = 2;
 constexpr u32 kOnDisk = 24 * kPage, kDocument = kOnDisk + 1;  // its last token has no KV yet
 
-struct Answer {
-  std::vector<u32> tokens, bits;
-  kv::Reused reused;
-  friend bool operator==(const Answer& a, const Answer& b) {
-    return a.tokens == b.tokens && a.bits == b.bits;
-  }
-};
-
 Answer read(SavedLife& life, SessionIdx session) {
-  GenerateParams params{.max_tokens = 4, .ignore_end = true};
-  params.sampler.n_top_logprobs = 4;
-  REQUIRE(life.engine().generate(session, params).has_value());
-  const test::Said said = test::read_all(life.engine(), session);
-  REQUIRE(said.done.finish == Finish::length);
-  Answer out{.tokens = said.tokens, .bits = {}, .reused = said.done.reused};
-  for (const Sampled& sampled : said.sampled) {
-    for (u32 i = 0; i < sampled.n_top; ++i)
-      out.bits.push_back(std::bit_cast<u32>(sampled.top[i].logprob));
-  }
-  return out;
+  return test::read_answer(life, session, {.max_tokens = 4, .ignore_end = true});
 }
 
 Answer ask(SavedLife& life, const std::vector<u32>& ids) {

@@ -4,13 +4,12 @@
 //         groups, rows and bytes of the disk.
 #include <doctest/doctest.h>
 
-#include <bit>
-
 #include "tests/runtime/engine/saved_life.h"
 
 namespace tarn::engine::prefix_reuse_native_test {
 namespace {
 
+using test::Answer;
 using test::create;
 using test::random_ids;
 using test::SavedHow;
@@ -26,29 +25,12 @@ std::vector<u32> joined(std::vector<u32> a, const std::vector<u32>& b) {
   return a;
 }
 
-struct Answer {
-  std::vector<u32> tokens, bits;  // of each log-probability
-  kv::Reused reused;
-  friend bool operator==(const Answer& a, const Answer& b) {
-    return a.tokens == b.tokens && a.bits == b.bits;
-  }
-};
-
 Answer answer(SavedLife& life, SessionIdx session, const std::vector<u32>& ids, u32 n = 6) {
   REQUIRE(life.engine().feed(session, ids).has_value());
   GenerateParams params{.max_tokens = n, .ignore_end = true};
   params.sampler.temperature = 0.8f;
   params.sampler.seed = 3;
-  params.sampler.n_top_logprobs = 4;
-  REQUIRE(life.engine().generate(session, params).has_value());
-  const test::Said said = test::read_all(life.engine(), session);
-  REQUIRE(said.done.finish == Finish::length);
-  Answer out{.tokens = said.tokens, .bits = {}, .reused = said.done.reused};
-  for (const Sampled& sampled : said.sampled) {
-    for (u32 i = 0; i < sampled.n_top; ++i)
-      out.bits.push_back(std::bit_cast<u32>(sampled.top[i].logprob));
-  }
-  return out;
+  return test::read_answer(life, session, params);
 }
 
 Answer alone(const SmallModel& model, SavedHow how, const std::vector<u32>& ids) {

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -110,6 +111,28 @@ struct SavedLife {
   std::unique_ptr<SimIo> io;
   OpenEngine open;
 };
+
+// What was said: equal where the tokens and the bits of every log-probability are.
+struct Answer {
+  std::vector<u32> tokens, bits;
+  kv::Reused reused;
+  friend bool operator==(const Answer& a, const Answer& b) {
+    return a.tokens == b.tokens && a.bits == b.bits;
+  }
+};
+inline Answer read_answer(SavedLife& life, engine::SessionIdx session,
+                          engine::GenerateParams params) {
+  params.sampler.n_top_logprobs = 4;
+  REQUIRE(life.engine().generate(session, params).has_value());
+  const Said said = read_all(life.engine(), session);
+  REQUIRE(said.done.finish == engine::Finish::length);
+  Answer out{.tokens = said.tokens, .bits = {}, .reused = said.done.reused};
+  for (const engine::Sampled& sampled : said.sampled) {
+    for (u32 i = 0; i < sampled.n_top; ++i)
+      out.bits.push_back(std::bit_cast<u32>(sampled.top[i].logprob));
+  }
+  return out;
+}
 
 // What is said and computed before the border, and behind it.
 inline std::vector<u32> first_part(SavedLife& life, engine::SessionIdx session, u32 n_prompt) {
