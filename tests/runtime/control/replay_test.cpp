@@ -1,6 +1,6 @@
-// Goal    over traces of a box that changes, from 32 decisions after a change on, choices cost within
-//         5 % of the best fixed one. They change at most once in 64 decisions. Over all they cost at
-//         most a tenth more than those of an oracle that knows the trace.
+// Goal    over traces of a box that changes, from 32 decisions after a change on, choices cost
+//         within 5 % of the best fixed one. They change at most once in 64 decisions. Over all they
+//         cost at most a tenth more than those of an oracle that knows the trace.
 // Method  a model of a box: a prompt whose KV lies on the disk either reads it or computes it, at
 //         the trace's speeds, with the noise of single measurements; the controller sees only what
 //         was done. The oracle picks the better choice of each decision. Seeds are printed.
