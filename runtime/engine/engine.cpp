@@ -220,6 +220,9 @@ exec::Backend::Traffic Engine::run_batch() {
   if (batch.n_rows == 0 || device_lost()) return {};
   executor_.note_kept_groups();
   kv_.plan_step(batch, blend_.read_ahead());
+  for (const step::Waiting& each : looked_ahead()) {
+    if (sessions_[each.session].waits()) kv_.plan_later(sessions_[each.session].sequence);
+  }
   exec::Backend::Traffic traffic{};
   {
     PhaseTimer timer(trace_, Phase::layers, *clock_);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/control/window.h"
+
 namespace tarn::engine {
 
 using step::Priority;
@@ -47,16 +49,20 @@ u64 Places::state_of_room() const {
 void Places::admit() {
   check_blend();
   if (blocked_at_ == state_of_room()) return;
+  const bool is_blocked = give_places();
+  look_ahead();
+  if (is_blocked) blocked_at_ = state_of_room();
+}
+
+// Whether somebody found no room.
+bool Places::give_places() {
   while (Session* const next = next_waiting()) {
     if (start(*next)) {
       note_overtaken(*next);
       continue;
     }
-    if (any_runs()) {
-      blocked_at_ = state_of_room();
-      return;
-    }
-    if (!next->can_cancel(scratch_)) return;  // its end has to find room
+    if (any_runs()) return true;
+    if (!next->can_cancel(scratch_)) return false;  // its end has to find room
     if (next->has_begun()) {
       next->finish(Finish::length, Status::ok, scratch_);
       continue;
@@ -67,6 +73,33 @@ void Places::admit() {
          .hint = "other sessions hold the KV now: end or truncate one, or raise -c "
                  "(kv.context_tokens)",
          .figures = {{{"tokens", next->n_pending()}, {"groups_free", kv_.pool().groups_free()}}}});
+  }
+  return false;
+}
+
+// The last token is computed in any case, so no page that ends with it is cut.
+void Places::look_ahead() {
+  const auto n_groups = [&](const Session& s) {
+    return (s.n_ids / plan_.group_shape.page_tokens + 1) * u64{model_.spec.n_cache_layers};
+  };
+  const u32 n_windows = 2 * plan_.tiers.window_groups, n_frames = plan_.kv.n_frames;
+  control::Window held(kv_.pool().groups_max()), read(n_frames - std::min(n_frames, n_windows));
+  for (const Session& s : sessions_) {
+    if (!s.has_place) continue;
+    (void)held.takes(n_groups(s));
+    (void)read.takes(n_groups(s));
+  }
+  const std::span<step::Waiting> waiting = waiting_.first(n_waiting_);
+  std::ranges::sort(waiting, [&](const step::Waiting& a, const step::Waiting& b) {
+    return comes_before(sessions_[a.session], sessions_[b.session]);
+  });
+  n_ahead_ = 0;
+  for (const step::Waiting& each : waiting) {
+    Session& s = sessions_[each.session];
+    if (!s.waits() || !held.takes(n_groups(s))) return;
+    decide_loading(s);
+    take_prefix(s, s.n_ids - 1);
+    n_ahead_ += u32{read.takes(n_groups(s))};
   }
 }
 

@@ -3,6 +3,9 @@
 //
 //   order    that of step::next_admitted() (step/admission.h); an answer that has begun and lost
 //            its place comes first
+//   waiting  who waits takes what is there of its prompt while the KV of all before it has room:
+//            nobody evicts it meanwhile. What of that lies on the disk is read while memory has room
+//            (control/window.h)
 //   pauses   a background session, where an interactive one gets its place
 //   no end   where nobody runs and what holds the room stays, who waits ends with the reason
 //   thread   the engine's
@@ -22,8 +25,10 @@ class Places : public SessionTable {
   Result<void> check_queue(const Session& session) const;
   // Of a session that may have something new to do, or less.
   void wait_for_place(Session& session);
-  // Gives out places while there are any.
+  // Gives out places while there are any, and looks ahead.
   void admit();
+  // Those whose KV is read ahead, in the order of their turns. They may have ended since.
+  std::span<const step::Waiting> looked_ahead() const { return waiting_.first(n_ahead_); }
 
   step::Shares shares_{};  // of tenants
   step::PlaceTime place_time_{};
@@ -35,11 +40,13 @@ class Places : public SessionTable {
   void note_overtaken(const Session& placed);
   u64 state_of_room() const;
   bool start(Session& session);
+  bool give_places();
+  void look_ahead();
   void pause_background(const Session& placed);
 
   u64 n_arrived_ = 0;   // sessions that began to wait
   u64 blocked_at_ = 0;  // the state of the room when somebody found none
-  u32 n_waiting_ = 0;
+  u32 n_waiting_ = 0, n_ahead_ = 0;
   std::span<step::Waiting> waiting_{};  // [sessions_max]
   std::span<u32> n_running_{};          // [sessions_max], by tenant
 };

@@ -58,12 +58,20 @@ void EvictionQueue::begin_cycle(u64 first_tick) {
   first_idle_ = clean_.head;
 }
 
-void EvictionQueue::expect(u32 group_idx, u64 tick) {
+void EvictionQueue::set_expected(u32 group_idx, u64 tick, bool soonest) {
   TARN_ASSERT(tick >= cycle_begin_);
   const bool is_clean = in(group_idx) == In::clean;
   if (is_clean) remove(group_idx);
   nodes_[group_idx].next_use = tick & kTickMask;
-  if (is_clean) push_clean(group_idx, /*soonest=*/true);
+  if (is_clean) push_clean(group_idx, soonest);
+}
+
+void EvictionQueue::expect(u32 group_idx, u64 tick) {
+  set_expected(group_idx, tick, /*soonest=*/true);
+}
+
+void EvictionQueue::expect_later(u32 group_idx, u64 tick) {
+  if (nodes_[group_idx].next_use < cycle_begin_) set_expected(group_idx, tick, /*soonest=*/false);
 }
 
 void EvictionQueue::set_next_use(u32 group_idx, u64 tick) {

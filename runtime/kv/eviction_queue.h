@@ -37,6 +37,8 @@ class EvictionQueue {
   void begin_cycle(u64 first_tick);
   // From the last use to the first.
   void expect(u32 group_idx, u64 tick);
+  // Behind all of those, from the first use to the last; a use that is expected already stays.
+  void expect_later(u32 group_idx, u64 tick);
   void set_next_use(u32 group_idx, u64 tick);  // of a group in neither list
   // Whether it is evicted before one that is used next at `tick`.
   bool goes_before(u32 group_idx, u64 tick) const;
@@ -54,6 +56,7 @@ class EvictionQueue {
   };
   List& list_of(In in) { return in == In::dirty ? dirty_ : clean_; }
   In in(u32 group_idx) const { return static_cast<In>(nodes_[group_idx].in); }
+  void set_expected(u32 group_idx, u64 tick, bool soonest);
   void link(u32 group_idx, In in, u32 after);  // behind `after`; kNone: first
 
   std::span<Node> nodes_{};  // [n_groups]

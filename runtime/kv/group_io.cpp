@@ -57,7 +57,7 @@ std::span<const u32> GroupIo::token_ids_of(u32 group_idx) const {
 store::Begun GroupIo::load(const Load& load) {
   Move& move = *free_move();
   const store::RecordRef record = args_.residency->entry(load.group_idx).record;
-  const Ticket ticket = args_.residency->begin_loading(load.group_idx);
+  const Ticket ticket = args_.residency->begin_loading(load.group_idx, load.is_later);
   const store::Begun begun = args_.store->read({.ref = record,
                                                 .token_ids = token_ids_of(load.group_idx),
                                                 .payload = args_.residency->frame(ticket.frame),

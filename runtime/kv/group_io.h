@@ -64,6 +64,7 @@ class GroupIo {
     u32 group_idx = 0;
     u64 tick = 0;                    // of its use
     bool demanded = false;           // and not read ahead for it
+    bool is_later = false;           // of no step that runs
     std::span<const u32> sectors{};  // of a part; else all
     u32 group = 0;                   // of a part: in the sequence's order
   };

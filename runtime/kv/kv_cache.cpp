@@ -178,6 +178,11 @@ void KvCache::plan_step(const step::Batch& batch, const Sequence* next) {
   uses.end();
 }
 
+void KvCache::plan_later(const Sequence& sequence) {
+  if (!has_tiers_) return;
+  tiers_.mover.uses().add_later({&sequence, sequence.n_slots() / pool_.shape().page_tokens});
+}
+
 void KvCache::plan_reading(const Sequence* sequence) {
   if (!has_tiers_) return;
   UsePlan& uses = tiers_.mover.uses();

@@ -122,6 +122,8 @@ class KvCache {
   Result<void> reserve_frames(const Sequence& sequence, u32 n);
   // What attention is going to read: reads work ahead along it, and along what comes next.
   void plan_step(const step::Batch& batch, const Sequence* next = nullptr);
+  // After plan_step(): all of this sequence is read by a later step, in the order of these calls.
+  void plan_later(const Sequence& sequence);
   // All of this sequence is going to be read, layer by layer, and nothing else. nullptr: nothing,
   // so no part of the KV is wanted back.
   void plan_reading(const Sequence* sequence);

@@ -123,6 +123,15 @@ void Mover::work_ahead() {
     if (wanted && !begin_load({.group_idx = group_idx, .tick = uses_.ahead_tick()})) return;
     uses_.advance();
   }
+  while (!uses_.has_ahead() && uses_.has_later()) {
+    const u32 group_idx = uses_.later_group();
+    const bool wanted =
+        group_idx != Residency::kNone && residency_->where(group_idx) == Where::disk;
+    const GroupIo::Load load = {
+        .group_idx = group_idx, .tick = uses_.later_tick(), .is_later = true};
+    if (wanted && !begin_load(load)) return;
+    uses_.advance_later();
+  }
 }
 
 // Takes what the disk has done.

@@ -159,10 +159,12 @@ void Residency::end_storing(const Ticket& ticket, store::RecordRef record) {
   move(ticket.group_idx, is_published ? Where::both : Where::memory);
 }
 
-Ticket Residency::begin_loading(u32 group_idx) {
-  const Entry& entry = entries_[group_idx];
+Ticket Residency::begin_loading(u32 group_idx, bool is_later) {
+  Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.where == Where::disk && entry.pins == 0 && entry.frame == kNone);
   move(group_idx, Where::loading);
+  stats_.n_unused -= is_later;
+  entry.is_unused = !is_later;
   return {.group_idx = group_idx, .generation = entry.generation, .frame = entry.frame};
 }
 

@@ -51,7 +51,7 @@ struct Ticket {
 
 struct ResidencyStats {
   std::array<u32, kWheres> counts{};
-  u32 n_unused = 0;       // loaded, or being loaded, and not pinned since
+  u32 n_unused = 0;       // loaded for the running step, or being loaded, and not pinned since
   u32 n_lent_frames = 0;  // whose group is gone, and the disk still reads or writes them
   u32 n(Where where) const { return counts[static_cast<u32>(where)]; }
 };
@@ -108,7 +108,8 @@ class Residency final : public GroupMemory {
   Ticket begin_storing(u32 group_idx);
   // Published; or, without a record, failed.
   void end_storing(const Ticket& ticket, store::RecordRef record);
-  Ticket begin_loading(u32 group_idx);  // a frame is free
+  // A frame is free. is_later: no step that runs uses it.
+  Ticket begin_loading(u32 group_idx, bool is_later = false);
   void end_loading(const Ticket& ticket, LoadEnd end);
   // Whether the group is still what the ticket was for; if not, the frame is to be given back.
   bool is_current(const Ticket& ticket) const;

@@ -15,8 +15,9 @@ void UsePlan::init(std::span<Visit> visits, u32 n_cache_layers, EvictionQueue* q
 
 // Reads have worked ahead into the cycle after the last one: the new ticks are behind its ticks.
 void UsePlan::begin() {
-  first_tick_ += 2 * cycle_groups_ + 1;  // of a plan without uses, too
-  visits_ = storage_.first(0);
+  first_tick_ += 2 * cycle_groups_ + n_later_groups_ + 1;  // of a plan without uses, too
+  visits_ = later_ = storage_.first(0);
+  n_later_groups_ = 0;
 }
 
 void UsePlan::add(const Visit& visit) {
@@ -49,6 +50,31 @@ void UsePlan::end() {
   if (!at_end_ && visits_[0].n_uses() == 0) advance();
 }
 
+void UsePlan::add_later(const Visit& visit) {
+  TARN_ASSERT(visits_.size() + later_.size() < storage_.size());
+  TARN_ASSERT(visit.n_groups <= visit.sequence->n_groups());
+  const u64 first_tick = first_tick_ + 2 * cycle_groups_;
+  if (visit.n_groups == 0) return;
+  storage_[visits_.size() + later_.size()] = visit;
+  later_ = storage_.subspan(visits_.size(), later_.size() + 1);
+  if (later_.size() == 1) later_at_ = {.tick = first_tick};
+  for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
+    for (u32 group = 0; group < visit.n_groups; ++group) {
+      const u64 tick = first_tick + n_later_groups_++;
+      queue_->expect_later(visit.sequence->group(layer, group).idx, tick);
+    }
+  }
+}
+
+void UsePlan::advance_later() {
+  ++later_at_.tick;
+  if (++later_at_.use < later_[later_at_.visit].n_groups) return;
+  later_at_.use = 0;
+  if (++later_at_.layer < n_cache_layers_) return;
+  later_at_.layer = 0;
+  ++later_at_.visit;
+}
+
 UsePlan::Cursor UsePlan::find(const Sequence& sequence, u32 cache_layer, u32 group) const {
   u64 n_before = u64{cache_layer} * (cycle_groups_ / n_cache_layers_);
   u32 visit = 0;
@@ -70,11 +96,11 @@ u64 UsePlan::note_use(const Sequence& sequence, u32 cache_layer, u32 group) {
   return at.tick;
 }
 
-u32 UsePlan::ahead_group() const {
-  const Visit& visit = visits_[ahead_.visit];
-  const u32 group = visit.group(ahead_.use);
+// The sequence may have been cut since.
+u32 UsePlan::group_of(const Visit& visit, const Cursor& cursor) {
+  const u32 group = visit.group(cursor.use);
   if (group >= visit.sequence->n_groups()) return EvictionQueue::kNone;
-  return visit.sequence->group(ahead_.layer, group).idx;
+  return visit.sequence->group(cursor.layer, group).idx;
 }
 
 bool UsePlan::advance(Cursor& cursor) const {

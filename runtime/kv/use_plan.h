@@ -5,6 +5,7 @@
 //   queue    end() tells the eviction queue the next use of every group of the plan
 //   ahead    the next use that no read has been begun for. It never falls behind the uses that
 //            attention has come to
+//   later    groups of sequences that no step reads yet, behind two cycles
 //   thread   the engine's
 #pragma once
 
@@ -36,6 +37,8 @@ class UsePlan {
   void begin();
   void add(const Visit& visit);
   void end();
+  // After end(): what a later step is going to read of another sequence, in the order of turns.
+  void add_later(const Visit& visit);
 
   // Of the use of a group in the cycle under way; 0: the plan has none.
   u64 tick_of(const Sequence& sequence, u32 cache_layer, u32 group) const {
@@ -50,8 +53,15 @@ class UsePlan {
   // Whether a use is left to read ahead for, within one cycle of what is used now.
   bool has_ahead() const { return !at_end_ && ahead_.tick < used_tick_ + cycle_groups_; }
   u64 ahead_tick() const { return ahead_.tick; }
-  u32 ahead_group() const;  // EvictionQueue::kNone where it has been cut since
+  u32 ahead_group() const {
+    return group_of(visits_[ahead_.visit], ahead_);
+  }  // kNone where it has been cut since
   void advance() { at_end_ = !advance(ahead_); }
+  // The same of what later steps read. Nothing limits how far.
+  bool has_later() const { return later_at_.visit < later_.size(); }
+  u64 later_tick() const { return later_at_.tick; }
+  u32 later_group() const { return group_of(later_[later_at_.visit], later_at_); }
+  void advance_later();
 
  private:
   // A place in the order of uses.
@@ -61,16 +71,20 @@ class UsePlan {
   };
   Cursor find(const Sequence& sequence, u32 cache_layer, u32 group) const;
   bool advance(Cursor& cursor) const;  // false at the end of the next cycle
+  static u32 group_of(const Visit& visit, const Cursor& cursor);
 
   u32 n_cache_layers_ = 0;
   EvictionQueue* queue_ = nullptr;
   std::span<Visit> storage_{};
   std::span<Visit> visits_{};  // of the step
+  std::span<Visit> later_{};   // of later ones
   u64 cycle_groups_ = 0;       // uses of a whole cycle
   u64 first_tick_ = 1;
   Cursor ahead_{};
   bool at_end_ = true;
   u64 used_tick_ = 0;
+  u64 n_later_groups_ = 0;
+  Cursor later_at_{};  // visit by visit, in each layer by layer
 };
 
 }  // namespace tarn::kv

@@ -301,6 +301,11 @@ class MoverLife {
     mover_.uses().begin();
     for (u32 v = 0; v < n; ++v) mover_.uses().add(visits[v]);
     mover_.uses().end();
+    for (u32 i = 0; i < sequences_.size(); ++i) {
+      const bool runs = std::find(who.begin(), who.begin() + n, i) != who.begin() + n;
+      if (runs || random_.below(3) != 0) continue;
+      mover_.uses().add_later({&sequences_[i], sequences_[i].n_slots() / 4});
+    }
     std::set<u32> failed;
     for (u32 layer = 0; layer < kLayers; ++layer) {
       for (u32 v = 0; v < n; ++v) write(who[v], layer, n_new[v]);

@@ -369,7 +369,10 @@ class SelectLife {
     const Result<SessionIdx> copy = engine().fork(*s);
     if (!copy) return;
     const Result<SessionIdx> other = resident().fork(pairs_[*s].resident);
-    REQUIRE(other.has_value());
+    if (!other) {  // it holds KV that the other one has lost, or given up
+      CHECK(other.error().status == Status::would_block);
+      return engine().destroy_session(*copy);
+    }
     pairs_[*copy] = {.resident = *other, .n_inputs = pairs_[*s].n_inputs};
     keep(*copy);
     ++counts_.forks;

@@ -1,5 +1,5 @@
-// Goal    what follows from costs alone: the loading controller's cases of METHODS 14.3, and from
-//         which length selection pays.
+// Goal    what follows from costs alone: the loading controller's cases of METHODS 14.3, from which
+//         length selection pays, and the windows of sessions that wait.
 // Method  figures by hand.
 #include "runtime/control/costs.h"
 
@@ -8,6 +8,8 @@
 #include <array>
 #include <cmath>
 #include <string>
+
+#include "runtime/control/window.h"
 
 namespace tarn::control::costs_test {
 namespace {
@@ -95,6 +97,28 @@ TEST_CASE("selection pays from where its step takes less") {
     CHECK(resolved({}, box).context_from == c.from);
     CHECK(resolved({}, box).context_min == 0);
   }
+}
+
+TEST_CASE("sessions of 2 GiB: 5 in a window of 10 GiB of memory, 50 with 90 GiB of disk") {
+  struct Case {
+    u64 capacity_gib;
+    u32 n_sessions;
+  };
+  constexpr Case kCases[] = {{10, 5}, {10 + 90, 50}, {11, 5}, {1, 0}, {0, 0}};
+  for (const Case& c : kCases) {
+    CAPTURE(c.capacity_gib);
+    Window window(c.capacity_gib << 30);
+    u32 n = 0;
+    while (window.takes(u64{2} << 30)) ++n;
+    CHECK(n == c.n_sessions);
+  }
+}
+
+TEST_CASE("behind a session that has no room no other one is in the window") {
+  Window window(10);
+  CHECK(window.takes(8));
+  CHECK_FALSE(window.takes(3));
+  CHECK_FALSE(window.takes(1));
 }
 
 }  // namespace

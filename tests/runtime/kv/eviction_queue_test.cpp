@@ -18,8 +18,9 @@ using kv::EvictionQueue;
 constexpr u32 kGroups = 6;
 
 // A word a step: C group is pushed clean, L likewise as one that was loaded and is used soonest,
-// D dirty, R removed, B begins a cycle, E expects a group at the cycle's next lower tick, U says
-// that a group was used and is used next a cycle later.
+// D dirty, R removed, B begins a cycle, E expects a group at the cycle's next lower tick, A
+// expects one later than all of those and what was named so before, U says that a group was used
+// and is used next a cycle later.
 struct Case {
   const char* name;
   const char* steps;
@@ -36,6 +37,10 @@ constexpr Case kCases[] = {
     {"a new cycle makes all idle", "C0 C1 C2 B E2 E1 E0 B", "2 1 0", ""},
     {"what was used comes behind what is expected", "C0 C1 C2 B E2 E1 E0 R0 U0 C0", "0 2 1", ""},
     {"what was loaded is used soonest", "C0 C1 B E3 E1 E0 L3", "1 0 3", ""},
+    {"what later steps use goes before this step's, the last turn first", "C0 C1 C2 C3 B E0 A2 A3",
+     "1 3 2 0", ""},
+    {"and where this step uses it too, not", "C0 C1 C2 B E1 E0 A0 A2", "2 1 0", ""},
+    {"what was read for later comes behind what is expected", "C0 C1 B E1 E0 A2 C2", "2 1 0", ""},
     {"a dirty group is expected where it is clean", "D0 C1 B E1 E0 R0 C0", "0 1", ""},
 };
 
@@ -46,16 +51,18 @@ struct Life {
     if (what == 'D') queue.push_dirty(group);
     if (what == 'R') queue.remove(group);
     if (what == 'E') queue.expect(group, --tick);
+    if (what == 'A') queue.expect_later(group, ++later_tick);
     if (what == 'U') queue.set_next_use(group, first_tick + 2 * kGroups);
     if (what != 'B') return;
     first_tick += 100;
     tick = first_tick + kGroups;
+    later_tick = first_tick + 3 * kGroups;
     queue.begin_cycle(first_tick);
   }
 
   EvictionQueue queue;
   std::vector<std::byte> tables = carved([&](Carver& c) { queue.init(c, kGroups); });
-  u64 first_tick = 1, tick = 1;
+  u64 first_tick = 1, tick = 1, later_tick = 1;
 };
 
 TEST_CASE("victims and dirty groups come in their order") {
