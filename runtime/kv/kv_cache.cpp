@@ -183,14 +183,6 @@ void KvCache::plan_later(const Sequence& sequence) {
   tiers_.mover.uses().add_later({&sequence, sequence.n_slots() / pool_.shape().page_tokens});
 }
 
-void KvCache::plan_reading(const Sequence* sequence) {
-  if (!has_tiers_) return;
-  UsePlan& uses = tiers_.mover.uses();
-  uses.begin();
-  if (sequence != nullptr) uses.add({sequence, sequence->n_groups()});
-  uses.end();
-}
-
 Result<u32> KvCache::pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
   if (!has_tiers_) return end - begin;
   return tiers_.mover.pin(sequence, cache_layer, begin, end);

@@ -120,13 +120,11 @@ class KvCache {
 
   // Frames for the next n reserved slots of the sequence, all or none. Before plan_step().
   Result<void> reserve_frames(const Sequence& sequence, u32 n);
-  // What attention is going to read: reads work ahead along it, and along what comes next.
+  // What attention is going to read: reads work ahead along it, and along all of the sequence that
+  // comes next. Of neither: no part of the KV is wanted back.
   void plan_step(const step::Batch& batch, const Sequence* next = nullptr);
   // After plan_step(): all of this sequence is read by a later step, in the order of these calls.
   void plan_later(const Sequence& sequence);
-  // All of this sequence is going to be read, layer by layer, and nothing else. nullptr: nothing,
-  // so no part of the KV is wanted back.
-  void plan_reading(const Sequence* sequence);
   // Groups [begin, end) of a layer, or fewer; returns how many.
   Result<u32> pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);
   void unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);

@@ -88,7 +88,7 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   e.executor_.add({.sequence = &s.sequence, .session = s.idx},
                   s.ids.subspan(s.sequence.n_slots(), n), 0);
   TARN_CHECK(e.kv_.reserve_frames(s.sequence, n));
-  e.kv_.plan_reading(nullptr);  // nothing is read: no part of the KV is loaded
+  e.kv_.plan_step({});  // nothing is read: no part of the KV is loaded
   e.executor_.forward_.backend->begin_step(e.executor_.batch_);
   const FillPlaces at = fill_places(n);  // RoPE turns the queries too; nothing reads them
   const u32 first_slot = s.sequence.n_slots();

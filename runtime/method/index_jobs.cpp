@@ -123,7 +123,7 @@ Result<void> IndexJobs::run_units(IndexSession& s, u32 n, bool is_due) {
     }
     begin_filling(s, target);
   }
-  args_.kv->plan_reading(nullptr);
+  args_.kv->plan_step({});
   for (; n > 0 && s.n_units_done < n_units(); --n) {
     if (s.is_restoring && s.n_units_found < n_units()) {
       saved_.find_layer(s, s.n_units_found++);

@@ -266,7 +266,7 @@ Result<void> Blend::place(const BlendTarget& target, u32 from, u32 to) {
                        .inv_freq = args_.memory.inv_freq.data(),
                        .cos = args_.memory.cos.data(),
                        .sin = args_.memory.sin.data()});
-  args_.kv->plan_reading(&source_);
+  args_.kv->plan_step({}, &source_);
   for (u32 layer = 0; layer < args_.sizes.spec->n_cache_layers; ++layer) {
     TARN_CHECK(place_layer(target, layer, {from, to}));
   }

@@ -1,6 +1,6 @@
-// Goal    who waits for a place finds what the disk has of its prompt in memory when it gets one, in
-//         the order of turns, as far as memory has room; and nobody evicts its KV meanwhile. No bit
-//         of an answer shows it.
+// Goal    who waits for a place finds what the disk has of its prompt in memory when it gets one,
+//         in the order of turns, as far as memory has room; and nobody evicts its KV meanwhile. No
+//         bit of an answer shows it.
 // Method  a disk in virtual time, one place, an answer that runs while documents on the disk wait:
 //         after each step, what of each document is in memory. Two documents in memory without a
 //         session and room for one of them beside the next prompt: the older one stays, whose
