@@ -4,7 +4,9 @@
 option(TARN_PCH "Precompile the standard headers, compile files of tests and tools together" ON)
 
 # tarn_compile_together(TARGET): eight of its files are one for the compiler, for most of the time
-# goes into templates that neighbours have in common. Not for what goes into libtarn.a.
+# goes into templates that neighbours have in common. What goes into libtarn.a only with TARN_UNITY:
+# a program that links it takes no more objects than it needs.
+option(TARN_UNITY "Compile files of the library together, too: for builds of tests alone" OFF)
 function(tarn_compile_together target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${TARN_PCH} UNITY_BUILD_BATCH_SIZE 8)
 endfunction()

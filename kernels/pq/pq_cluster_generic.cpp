@@ -24,7 +24,7 @@ i64 to_fixed(f32 x) {
 }  // namespace
 
 void pq_load_generic(const PqLoadArgs& args) {
-  constexpr u32 kBlock = 32;
+  constexpr u32 kRowBlock = 32;
   for (u32 r = 0; r < args.n_rows; ++r) {
     const u8* row = args.rows + r * args.stride_bytes;
     f32* x = args.x + u64{r} * args.dims;
@@ -36,10 +36,10 @@ void pq_load_generic(const PqLoadArgs& args) {
         continue;
       }
       const bool is_q8 = args.type == TensorType::q8_0;
-      const u8* block = row + u64{i / kBlock} * (2 + (is_q8 ? kBlock : kBlock / 2));
+      const u8* block = row + u64{i / kRowBlock} * (2 + (is_q8 ? kRowBlock : kRowBlock / 2));
       std::memcpy(&half, block, 2);
-      const i32 q = is_q8 ? static_cast<i8>(block[2 + i % kBlock])
-                          : (block[2 + i % 16] >> (i % kBlock / 16 * 4) & 15) - 8;
+      const i32 q = is_q8 ? static_cast<i8>(block[2 + i % kRowBlock])
+                          : (block[2 + i % 16] >> (i % kRowBlock / 16 * 4) & 15) - 8;
       x[i] = f16_to_f32(half) * static_cast<f32>(q);
     }
   }

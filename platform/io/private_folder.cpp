@@ -8,7 +8,7 @@
 namespace tarn {
 namespace {
 
-constexpr mode_t kPrivate = 0700;
+constexpr mode_t kPrivateFolder = 0700;
 constexpr mode_t kOfOthers = 077;
 
 Unexpected refused(const char* hint, const char* path, const char* name, u64 value) {
@@ -34,7 +34,7 @@ const char* mkdir_hint(int error) {
 }  // namespace
 
 Result<void> make_private_folder(const char* path) {
-  if (mkdir(path, kPrivate) != 0 && errno != EEXIST) {
+  if (mkdir(path, kPrivateFolder) != 0 && errno != EEXIST) {
     return refused(mkdir_hint(errno), path, "errno", static_cast<u64>(errno));
   }
   return check_private_folder(path);

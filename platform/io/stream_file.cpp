@@ -17,7 +17,7 @@ namespace tarn {
 namespace {
 
 constexpr std::string_view kPart = ".part";
-constexpr mode_t kPrivate = 0600;
+constexpr mode_t kPrivateFile = 0600;
 constexpr u64 kAtOnceBytes = 16 * kMiB;
 
 const char* write_hint(int error) {
@@ -92,7 +92,7 @@ Result<void> FileWriter::create(const char* path) {
                  .detail = Detail(path)});
   }
   const int fd =
-      ::open(part_.data(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, kPrivate);
+      ::open(part_.data(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, kPrivateFile);
   if (fd < 0) return failed(write_hint(errno));
   // The last writer may have finished between our two calls: then the name is another file's.
   struct stat named {
@@ -106,7 +106,7 @@ Result<void> FileWriter::create(const char* path) {
     return taken;
   }
   fd_ = fd;
-  if (::fchmod(fd, kPrivate) != 0 || ::ftruncate(fd, 0) != 0) return failed(write_hint(errno));
+  if (::fchmod(fd, kPrivateFile) != 0 || ::ftruncate(fd, 0) != 0) return failed(write_hint(errno));
   return {};
 }
 

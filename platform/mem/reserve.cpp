@@ -17,7 +17,7 @@
 namespace tarn {
 namespace {
 
-constexpr u64 kGrainBytes = 4 * kKiB;
+constexpr u64 kSmallPageBytes = 4 * kKiB;
 constexpr u64 kHugePageBytes = 2 * kMiB;
 // Bytes touched between two checks of the available memory: large enough that the checks cost
 // nothing, small enough to notice another process that grows before the OOM killer acts.
@@ -47,7 +47,7 @@ Unexpected not_available(const ReserveArgs& args, u64 missing_bytes, u64 availab
 // `bytes` whole sectors at an address that is aligned to `alignment`; MAP_FAILED as mmap has it.
 // The kernel promises 4 KiB only, so an aligned piece is cut out of a larger mapping.
 void* map_aligned(u64 bytes, u64 alignment, int flags) {
-  const auto padded = (Checked(bytes) + Checked(alignment - kGrainBytes)).get();
+  const auto padded = (Checked(bytes) + Checked(alignment - kSmallPageBytes)).get();
   if (!padded) {
     errno = ENOMEM;
     return MAP_FAILED;
@@ -65,7 +65,8 @@ void* map_aligned(u64 bytes, u64 alignment, int flags) {
 
 void write_every_page(std::span<std::byte> bytes) {
   volatile std::byte* page = bytes.data();
-  for (u64 offset = 0; offset < bytes.size(); offset += kGrainBytes) page[offset] = std::byte{0};
+  for (u64 offset = 0; offset < bytes.size(); offset += kSmallPageBytes)
+    page[offset] = std::byte{0};
 }
 
 // With overcommit, touching a page that the system cannot provide wakes the OOM killer. So
@@ -123,9 +124,9 @@ Result<bool> prepare(const ReserveArgs& args, std::span<std::byte> bytes) {
 
 Result<ReserveOutcome> SystemReserve::reserve(const ReserveArgs& args) {
   TARN_ASSERT(args.bytes > 0);
-  const auto rounded = Checked(args.bytes).aligned_up(kGrainBytes).get();
+  const auto rounded = Checked(args.bytes).aligned_up(kSmallPageBytes).get();
   if (!rounded) return out_of_memory(args, ENOMEM);
-  const u64 alignment = *rounded >= kHugePageBytes ? kHugePageBytes : kGrainBytes;
+  const u64 alignment = *rounded >= kHugePageBytes ? kHugePageBytes : kSmallPageBytes;
   // Untouched memory is address space only: it must not count against the commit limit before its
   // use.
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (args.touch ? 0 : MAP_NORESERVE);

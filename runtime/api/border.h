@@ -232,6 +232,8 @@ class SessionCall : public Call {
   Handle* handle_;
 };
 
+inline constexpr const char* kNoName = "name is NULL: a kept session needs a name";
+
 // Serve fn, unless the call is not allowed or its arguments are not: `why_not` is then the reason,
 // else nullptr.
 template <class Fn>

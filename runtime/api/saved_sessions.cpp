@@ -13,8 +13,6 @@ using engine::SessionIdx;
 
 namespace {
 
-constexpr const char* kNoName = "name is NULL: a kept session needs a name";
-
 uint64_t bytes_written(const Engine& engine) { return engine.status().kv.store.bytes_written; }
 
 // Whether all of the text is saved under the name, and its KV is there. Refuses a session that is

@@ -8,9 +8,8 @@ using engine::Engine;
 
 namespace {
 
-constexpr const char* kNoName = "name is NULL: name the saved session";
 constexpr const char* kNoPath = "path is NULL: name the file";
-constexpr const char* kBadRows =
+constexpr const char* kBadStored =
     "rows_out[0].struct_size must be sizeof(tarn_stored), and is the size of each row";
 
 // The rows of one tenant's sessions.
@@ -41,7 +40,7 @@ int32_t list(const Way& way, tarn_engine* engine, const char* tenant, tarn_store
              uint64_t rows_max, uint64_t* n_out) {
   if (n_out != nullptr) *n_out = 0;
   const Rows<tarn_stored> rows(rows_out, rows_max);
-  const char* why_not = rows.is_valid() ? nullptr : kBadRows;
+  const char* why_not = rows.is_valid() ? nullptr : kBadStored;
   if (n_out == nullptr) why_not = "n_out is NULL";
   return on_engine(way, engine, why_not, [tenant, rows, n_out](Engine& own) -> Result<void> {
     TARN_TRY(reuse::SessionCopy* const copy, own.archive().files());

@@ -92,7 +92,7 @@ MaybeValue pairs_of(Machine& m, const Value& dict) {
   return call_value(m, method, Arguments());
 }
 
-MaybeValue items(Machine& m, const Value& of, const Arguments& arguments) {
+MaybeValue items_filter(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {}, 0)) return Failed{};
   if (of.is(Kind::undefined)) return make_generator(m, {});
   if (!of.is(Kind::dict)) return m.wrong("items of what is no dict");
@@ -313,7 +313,7 @@ MaybeValue sum(Machine& m, const Value& of, const Arguments& arguments) {
 constexpr Named kListFilters[] = {
     {"dictsort", dictsort},
     {"first", first},
-    {"items", items},
+    {"items", items_filter},
     {"join", join},
     {"last", last},
     {"list", list},

@@ -1,4 +1,4 @@
-"""Goal    what changed_files.py reaches, what slowest.py reads from logs, when pairs.py says red.
+"""Goal    what changed_files.py names, what slowest.py reads from logs, when pairs.py says red.
 Method  small graphs, logs and ratios with the answers beside them."""
 import sys
 import unittest
@@ -12,13 +12,16 @@ import pairs  # noqa: E402
 
 INCLUDES = {
     "a.h": [], "b.h": ["a.h"], "c.h": ["b.h", "c.h"],  # c.h includes itself
-    "a.cpp": ["a.h"], "c.cpp": ["c.h"], "alone.cpp": ["string.h"],
+    "a.cpp": ["a.h"], "also.cpp": ["a.h"], "c.cpp": ["c.h"], "c_too.cpp": ["c.h"],
+    "alone.cpp": ["string.h"], "nobodys.h": [],
 }
 CASES = [
     ("nothing", [], []),
     ("a source", ["alone.cpp"], ["alone.cpp"]),
-    ("a header and who includes it at any depth", ["a.h"], ["a.cpp", "a.h", "b.h", "c.cpp", "c.h"]),
-    ("the middle", ["b.h"], ["b.h", "c.cpp", "c.h"]),
+    ("a header and its own source", ["a.h"], ["a.cpp", "a.h"]),
+    ("the nearest source where it has none", ["b.h"], ["b.h", "c.cpp"]),
+    ("both of them", ["a.h", "c.h"], ["a.cpp", "a.h", "c.cpp", "c.h"]),
+    ("a header that nobody includes", ["nobodys.h"], ["nobodys.h"]),
     ("a file that is gone", ["gone.h"], []),
     ("no source", ["README.md"], []),
 ]
@@ -28,7 +31,7 @@ class ChangedFiles(unittest.TestCase):
     def test_cases(self):
         for name, changed, expected in CASES:
             with self.subTest(name):
-                self.assertEqual(sorted(changed_files.reached(changed, INCLUDES)), expected)
+                self.assertEqual(sorted(changed_files.wanted_of(changed, INCLUDES)), expected)
 
 
 class Slowest(unittest.TestCase):

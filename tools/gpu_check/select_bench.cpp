@@ -16,7 +16,7 @@
 namespace tarn::gpu_check {
 namespace {
 
-constexpr u32 kPageTokens = 64;
+constexpr u32 kSelectPageTokens = 64;
 constexpr u64 kPieceAlignment = 256;
 constexpr auto kFormat = kernels::PqCodeFormat::bytes;
 
@@ -107,7 +107,7 @@ class SelectBench {
   u64 vector_bytes() const {
     return kernels::kv_vector_bytes(kernels::KvType::f16, shape_.head_dim);
   }
-  u64 page_bytes() const { return 2 * kPageTokens * vector_bytes(); }
+  u64 page_bytes() const { return 2 * kSelectPageTokens * vector_bytes(); }
   u64 layer_bytes() const { return shape_.n_kv_heads * at_.head_bytes; }
   u64 lut_bytes() const {
     return u64{shape_.n_heads} * at_.n_subspaces * at_.n_padded * sizeof(f32);
@@ -130,13 +130,14 @@ class SelectBench {
   void place_kv(u32 depth_max) {
     const u64 group = align_up(page_bytes() * shape_.n_kv_heads, kPieceAlignment);
     const auto n_in_pool = static_cast<u32>(bench_.pool_bytes() / group);
-    std::vector<u8*> groups(ceil_div(depth_max, kPageTokens) * shape_.n_layers);
+    std::vector<u8*> groups(ceil_div(depth_max, kSelectPageTokens) * shape_.n_layers);
     for (u8*& at : groups) at = (bench_.pool() + random_.below(n_in_pool) * group).as<u8>().raw();
     groups_ = bench_.upload(groups);
     const u32 n_slots = shape_.n_sinks + shape_.k + shape_.n_local;
-    gathered_ = bench_.reserve(ceil_div(n_slots, kPageTokens) * shape_.n_kv_heads * page_bytes())
-                    .as<u8>()
-                    .raw();
+    gathered_ =
+        bench_.reserve(ceil_div(n_slots, kSelectPageTokens) * shape_.n_kv_heads * page_bytes())
+            .as<u8>()
+            .raw();
   }
 
   // Fills a head's index with random codebooks and codes, and their counts.
@@ -210,7 +211,7 @@ class SelectBench {
     measure("pq_assign " + at_.name(), 1, bytes, [this, rows](u32) {
       table_.pq_assign({.index = index(0),
                         .keys = {.type = kernels::TensorType::f16,
-                                 .page_tokens = kPageTokens,
+                                 .page_tokens = kSelectPageTokens,
                                  .groups = groups_,
                                  .table_stride = 0,
                                  .group_stride = shape_.n_layers,
@@ -240,7 +241,7 @@ class SelectBench {
     const u64 bytes = 2 * segments.n_slots * slot_bytes + places.size() * sizeof(u32);
     measure("gather_slots f16", shape_.n_layers, bytes, [&, some, on_device](u32 i) {
       table_.gather_slots({.pages = {.type = kernels::KvType::f16,
-                                     .page_tokens = kPageTokens,
+                                     .page_tokens = kSelectPageTokens,
                                      .head_dim = shape_.head_dim,
                                      .n_kv_heads = shape_.n_kv_heads,
                                      .groups = groups_ + i % shape_.n_layers,

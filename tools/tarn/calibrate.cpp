@@ -180,8 +180,6 @@ class Box {
   u32 n_fed_ = 0;
 };
 
-u64 rounded(f64 x) { return static_cast<u64>(std::llround(x)); }
-
 f64 prefill_seconds(const LayerCost& cost, f64 s) {
   return control::costs_of({.layer = cost}, /*n_layers=*/1).prefill_s(0, s);
 }

@@ -1,6 +1,7 @@
 // Parts of tarn calibrate. Each measures one kind of work on this box and fits its cost.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,8 @@
 #include "tools/support/disk_speed.h"
 
 namespace tarn::tools {
+
+inline u64 rounded(f64 x) { return static_cast<u64>(std::llround(x)); }
 
 // One line of the table of what was measured, beside what the fit says.
 void print_fitted(const char* what, f64 measured_s, f64 fitted_s);

@@ -22,8 +22,6 @@ constexpr f64 kChunkShare = 0.15;
 constexpr u32 kTokensMin = 12, kTokensMax = 96;
 constexpr f64 kTokensS = 0.4;
 
-u64 rounded(f64 x) { return static_cast<u64>(std::llround(x)); }
-
 // Rows that no clustering finds equal. How long a step takes does not depend on what they hold.
 void fill_rows(void*, const step::KvRows& rows) {
   for (u32 row = 0; row < rows.n; ++row) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "runtime/text/unicode.h"
+#include "tools/support/count.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/escaped.h"
 #include "tools/support/input.h"
@@ -12,8 +13,6 @@
 
 namespace tarn::tools {
 namespace {
-
-unsigned long long count(u64 n) { return n; }
 
 // What all read documents have in sum.
 struct Sum {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "tools/support/count.h"
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 
@@ -22,8 +23,6 @@ void catch_signals() {
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
-
-unsigned long long count(u64 n) { return n; }
 
 }  // namespace
 

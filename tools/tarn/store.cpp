@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tools/client/daemon_client.h"
+#include "tools/support/count.h"
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/utc.h"
@@ -19,8 +20,6 @@ namespace tarn::tools {
 namespace {
 
 constexpr const char* kFiles[] = {kSessionsFile, kSpillFile};
-
-unsigned long long count(u64 n) { return n; }
 
 // ---- ls ---------------------------------------------------------------------------------------
 
@@ -45,7 +44,7 @@ void print_space(const char* file, const SpaceUse& space) {
   std::printf("  when it is full, %s leaves first\n", space.next_to_leave.c_str());
 }
 
-void list(const StoreCommand& command) {
+void list_store(const StoreCommand& command) {
   std::vector<std::pair<const char*, StoreView>> views;
   for (const char* file : kFiles) {
     SessionFolder folder(command.engine.store_dir, file);
@@ -253,7 +252,7 @@ void list_by_daemon(const DaemonClient& daemon, bool json) {
   for (const rapidjson::Value& row : rows.GetArray()) print_stored(row);
 }
 
-constexpr const char* kExamples =
+constexpr const char* kStoreExamples =
     "\nExamples:\n"
     "  tarn store --store ~/tarn\n"
     "  tarn store --socket unix:///run/tarn/tarn.sock\n"
@@ -271,7 +270,7 @@ void add_store(const Command& app) {
   auto command = std::make_shared<StoreCommand>();
   const Command sub =
       app.add_subcommand("store", "show, verify, pack and unpack what a folder keeps");
-  sub.footer(kExamples);
+  sub.footer(kStoreExamples);
   sub.fallthrough();
   sub.require_subcommand(0, 1);
   sub.add_option("--store", command->engine.store_dir, "the folder of tarn run --store")
@@ -319,7 +318,7 @@ void add_store(const Command& app) {
     if (verify.parsed()) return check(*command);
     if (out.parsed()) return pack(*command);
     if (in.parsed()) return import_file(*command);
-    list(*command);
+    list_store(*command);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "tools/support/count.h"
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/utc.h"
@@ -17,8 +18,6 @@ namespace tarn::tools {
 namespace {
 
 namespace fs = std::filesystem;
-
-unsigned long long count(u64 n) { return n; }
 
 std::string state_of(const reuse::KeptSession& session) {
   const reuse::Manifest& manifest = session.manifest;

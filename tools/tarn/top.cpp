@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tools/client/daemon_client.h"
+#include "tools/support/count.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
@@ -26,8 +27,6 @@ struct TopCommand {
   f64 interval_s = 1;
   bool once = false, json = false;
 };
-
-unsigned long long count(u64 n) { return n; }
 
 // Counters of the engine at one moment.
 struct Counters {
