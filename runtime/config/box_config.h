@@ -14,7 +14,7 @@ struct LayerCost {
   u64 job_ns = 0;      // its clustering: always,
   u64 row_ps = 0;      // for each row,
   u64 update_ps = 0;   // and for each row of the sample and update
-  u64 layer_ns = 0;    // its prefill: always,
+  u64 layer_ns = 0;    // its prefill: each step,
   u64 token_ps = 0;    // for each token,
   u64 squared_fs = 0;  // and for each token and token
   u32 share_percent = 100;
@@ -39,7 +39,7 @@ struct BoxConfig {
     };
     on("box.power_mode", self.power_mode,
        "the power mode in which tarn calibrate measured box.* on this box with this model");
-    cost("box.prefill_layer_ns", self.layer.layer_ns, "prefill of a layer");
+    cost("box.prefill_layer_ns", self.layer.layer_ns, "prefill of a layer: each step");
     cost("box.prefill_token_ps", self.layer.token_ps, "and for each token");
     cost("box.prefill_squared_fs", self.layer.squared_fs, "and for each token times the tokens");
     cost("box.cluster_job_ns", self.layer.job_ns, "clustering of a layer");

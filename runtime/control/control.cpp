@@ -9,16 +9,16 @@ constexpr f64 kWorthwhile = 1.1;  // the other one has to be better by so much
 
 }  // namespace
 
-void Learned::observe(const Spent& spent, bool is_bound) {
-  if (!(spent.predicted_s > 0 && spent.took_s > 0)) return;
-  const f64 seen = spent.took_s / spent.predicted_s;
-  if (is_bound && seen >= factor) return;
+void Learned::observe(const Spent& spent) {
+  if (!(spent.predicted_s > 0 && spent.most_s > 0)) return;
+  const f64 least = spent.least_s / spent.predicted_s, most_seen = spent.most_s / spent.predicted_s;
+  const f64 seen = std::clamp(factor, std::min(least, most_seen), most_seen);
   const f64 share = std::max(kShare, 1.0 / (1 + n_seen));
   const f64 most = n_seen == 0 ? kRange * kRange : kMost;
   const f64 times_off = std::min(std::max(seen / factor, factor / seen), most);
   const f64 moved = 1 + share * (times_off - 1);
   factor = std::clamp(seen > factor ? factor * moved : factor / moved, 1 / kRange, kRange);
-  if (!is_bound) ++n_seen;
+  n_seen += u32{2 * spent.least_s > spent.most_s};  // not a bound alone
 }
 
 Decision decide(const Costs& costs, const Observation& seen, const State& before) {
@@ -31,7 +31,6 @@ Decision decide(const Costs& costs, const Observation& seen, const State& before
   }
   state.prefill.observe(seen.prefill);
   state.disk.observe(seen.disk);
-  state.disk.observe(seen.disk_at_most, /*is_bound=*/true);
 
   const Prompt& prompt = seen.prompt;
   if (prompt.n_disk == 0 || !costs.has_prefill() || !costs.has_disk()) return decision;

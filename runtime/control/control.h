@@ -12,11 +12,12 @@
 // | reads ahead: order, depth | order of uses, two windows (kv/use_plan.h) | no | each step |
 //
 //   learned    of each kind of work a factor: its time now over the profile's. An observation moves
-//              it by a share of the difference, and one that is more than kMost times off counts as
-//              so much: one slow read is no slow disk. The first ones after the start, or after
-//              power mode, heat or clocks have changed, count more
-//   probes     KV that is computed anew though it lies on the disk takes its first page from there.
-//              So a disk that was too slow is seen again
+//              it by a share of the difference from the times that were seen possible, and one that
+//              is more than kMost times off counts as so much: one slow read is no slow disk. The
+//              first ones after the start, or after power mode, heat or clocks have changed, count
+//              more
+//   probes     of KV that is computed anew though it lies on the disk the first pages are read all
+//              the same, and nobody waits for them. So a disk that was too slow is seen again
 //   flips      reading and computing change places only where the other one takes a tenth less, and
 //              not within kDecisionsHeld decisions of a change
 //   memory     the caller's; thread  any
@@ -26,12 +27,13 @@
 
 namespace tarn::control {
 
-// Work that was done: seconds by the profile, and by the clock.
+// Work that was done: seconds by the profile, and by the clock between these two.
 struct Spent {
-  f64 predicted_s = 0, took_s = 0;
-  void add(f64 predicted_more_s, f64 took_more_s) {
+  f64 predicted_s = 0, least_s = 0, most_s = 0;
+  void add(f64 predicted_more_s, f64 least_more_s, f64 most_more_s) {
     predicted_s += predicted_more_s;
-    took_s += took_more_s;
+    least_s += least_more_s;
+    most_s += most_more_s;
   }
 };
 
@@ -44,9 +46,8 @@ struct Prompt {
 };
 
 struct Observation {
-  // Since the one before. disk_at_most: the time is a bound, since reads ended unseen within it.
-  Spent prefill{}, disk{}, disk_at_most{};
-  u64 power = 0;  // another number: power mode, heat or clocks have changed
+  Spent prefill{}, disk{};  // since the one before
+  u64 power = 0;            // another number: power mode, heat or clocks have changed
   Prompt prompt{};
 };
 
@@ -57,7 +58,7 @@ struct Learned {
   static constexpr f64 kRange = 1024;  // of the factor, up and down
   f64 factor = 1;
   u32 n_seen = 0;
-  void observe(const Spent& spent, bool is_bound = false);
+  void observe(const Spent& spent);
 };
 
 struct State {

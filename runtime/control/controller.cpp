@@ -6,12 +6,7 @@ namespace tarn::control {
 
 void Controller::note_prefill_time(f64 took_s) {
   const f64 predicted_s = std::exchange(prefill_s_, 0.0);
-  if (predicted_s > 0) seen_.prefill.add(predicted_s, took_s);
-}
-
-void Controller::note_reads(f64 n_requests, f64 n_bytes, f64 took_s, bool is_bound) {
-  if (n_bytes == 0 && is_bound) return;
-  (is_bound ? seen_.disk_at_most : seen_.disk).add(args_.costs.load_s(n_requests, n_bytes), took_s);
+  if (predicted_s > 0) seen_.prefill.add(predicted_s, took_s, took_s);
 }
 
 Decision Controller::decide_prompt(u32 n_tokens, u32 n_memory, u32 n_disk) {

@@ -4,14 +4,17 @@
 //   thread   the engine's
 #pragma once
 
+#include <algorithm>
+
 #include "runtime/control/control.h"
 
 namespace tarn::control {
 
 class Controller {
  public:
-  static constexpr u32 kRowsSeen = 64;  // of a step from which a prefill's time is learned
-  static constexpr f64 kPowerS = 10;    // between two looks at the box's power state
+  static constexpr u32 kRowsSeen = 16;  // of a step from which a prefill's time is learned
+  static constexpr u32 kProbeRequests = 64;
+  static constexpr f64 kPowerS = 10;  // between two looks at the box's power state
   struct Args {
     Costs costs{};
     bool is_adaptive = false;
@@ -31,8 +34,10 @@ class Controller {
   // A step that computed tokens [from, to) of a prompt and nothing else.
   void note_prefill(u32 from, u32 to) { prefill_s_ += args_.costs.prefill_s(from, to); }
   void note_prefill_time(f64 took_s);
-  // Reads of so many bytes, from the disk that was busy all the while; or in this time at most.
-  void note_reads(f64 n_requests, f64 n_bytes, f64 took_s, bool is_bound);
+  // Reads that have ended, and between which times they took.
+  void note_reads(f64 n_requests, f64 n_bytes, f64 least_s, f64 most_s) {
+    seen_.disk.add(args_.costs.load_s(n_requests, n_bytes), least_s, most_s);
+  }
   bool wants_power(f64 now_s) {
     const bool is_due = now_s >= power_due_s_;
     if (is_due) power_due_s_ = now_s + kPowerS;
@@ -43,9 +48,9 @@ class Controller {
   // Of a prompt that gets its place: n_memory of its first tokens are there in memory, n_disk on
   // the disk.
   Decision decide_prompt(u32 n_tokens, u32 n_memory, u32 n_disk);
-  // Tokens that a prompt may take from the disk after this decision.
-  u32 disk_tokens_max(const Decision& decision) const {
-    return decision.loads ? ~u32{0} : args_.page_tokens;
+  // Of a probe: as many reads as are under way where all is read.
+  u32 probe_tokens() const {
+    return args_.page_tokens * std::max(1u, kProbeRequests / std::max(1u, args_.page_requests));
   }
   // Of a prompt with chunks, by the profile, as if all of their KV lay on the disk; or where the
   // configuration is adaptive, by what was learned, and by the tokens whose KV lies there.

@@ -1,7 +1,7 @@
 // What work costs on this box, in seconds, by its profile (box.*), and what follows from costs
 // alone: a function of model, length, configuration and profile, whatever the box does now.
 //
-//   Prefill(s)       layers * (layer + token * s + squared * s * s)
+//   Prefill(s)       layers * (layer * steps + token * s + squared * s * s)
 //   T_load           requests * request + bytes * byte + decode time of what lies encoded
 //   T_recompute(r)   r * Prefill
 //   r_eq             T_load / Prefill: more is recomputed for free while KV is loaded
@@ -10,6 +10,7 @@
 //   thread           any
 #pragma once
 
+#include <cmath>
 #include <span>
 
 #include "runtime/config/select_config.h"
@@ -18,15 +19,17 @@ namespace tarn::control {
 
 struct Costs {
   u32 n_layers = 0;
-  f64 layer_s = 0, token_s = 0, squared_s = 0;  // prefill of one layer
+  u32 rows_max = ~u32{0};                       // of a step
+  f64 layer_s = 0, token_s = 0, squared_s = 0;  // prefill of one layer; the first of each step
   f64 request_s = 0, byte_s = 0;                // reads of the disk
 
   bool has_prefill() const { return token_s + squared_s > 0; }
   bool has_disk() const { return request_s + byte_s > 0; }
   // Of tokens [from, to) of a prompt, all layers.
   f64 prefill_s(f64 from, f64 to) const {
-    const f64 first_s = from == 0 && to > 0 ? layer_s : 0;
-    return n_layers * (first_s + token_s * (to - from) + squared_s * (to * to - from * from));
+    const f64 steps = std::ceil((to - from) / rows_max);
+    return n_layers *
+           (layer_s * steps + token_s * (to - from) + squared_s * (to * to - from * from));
   }
   f64 load_s(f64 n_requests, f64 n_bytes, f64 decode_s = 0) const {
     return n_requests * request_s + n_bytes * byte_s + decode_s;

@@ -75,7 +75,9 @@ void Engine::note_opened(const Config& config) {
                  config.box.power_mode.data(), power.mode.data());
   }
   const u32 n_layers = model_.spec.n_cache_layers;
-  controller_.init({.costs = control::costs_of(config.box, n_layers),
+  control::Costs costs = control::costs_of(config.box, n_layers);
+  costs.rows_max = plan_.rows_max;
+  controller_.init({.costs = costs,
                     .is_adaptive = config.quality == QualityChoice::adaptive,
                     .has_disk = kv_.has_tiers(),
                     .page_tokens = plan_.group_shape.page_tokens,
@@ -142,12 +144,8 @@ void note_costs(const StepTrace& trace, std::span<const step::Run> runs, const k
   if (!controller->knows_costs()) return;
   const auto seconds = [](u64 ns) { return static_cast<f64>(ns) * 1e-9; };
   const kv::ReadTimes &now = after.moved.reads, &was = before.moved.reads;
-  controller->note_reads(static_cast<f64>(now.n_busy - was.n_busy),
-                         static_cast<f64>(now.bytes_busy - was.bytes_busy),
-                         seconds(now.busy_ns - was.busy_ns), /*is_bound=*/false);
-  controller->note_reads(static_cast<f64>(now.n_bound - was.n_bound),
-                         static_cast<f64>(now.bytes_bound - was.bytes_bound),
-                         seconds(now.bound_ns - was.bound_ns), /*is_bound=*/true);
+  controller->note_reads(static_cast<f64>(now.n - was.n), static_cast<f64>(now.bytes - was.bytes),
+                         seconds(now.least_ns - was.least_ns), seconds(now.most_ns - was.most_ns));
   if (controller->wants_power(seconds(trace.end_ns))) {
     const PowerState power = power_limits();
     u64 number = u64{power.gpu_mhz_max} << 16 | power.n_throttling;

@@ -69,7 +69,6 @@ void SessionTable::take_prefix(Session& s, u32 n_ids) {
 // would go to the disk again.
 void SessionTable::decide_loading(Session& s) {
   const u32 page_tokens = plan_.group_shape.page_tokens;
-  s.n_from_disk_max = controller_.disk_tokens_max(s.loading);
   if (s.decided_order == s.order) return;
   s.n_from_disk_max = Session::kNone;
   const u64 n_groups = (s.n_ids / page_tokens + 1) * u64{model_.spec.n_cache_layers};
@@ -83,11 +82,24 @@ void SessionTable::decide_loading(Session& s) {
   const control::Decision decision =
       controller_.decide_prompt(s.n_ids, there.n_tokens() - n_disk, n_disk);
   s.decided_order = s.order;
-  s.n_from_disk_max = controller_.disk_tokens_max(decision);
+  s.n_from_disk_max = decision.loads ? Session::kNone : 0;
   if (n_disk > 0 || s.loading.prompt.n_tokens == 0) s.loading = decision;
   if (decision.loads) return;
+  probe_disk(s, n_ids);
   log_.info("session %u: KV of %u tokens on the disk is computed: %.3f s, reading it %.3f s", s.idx,
             n_disk, decision.compute_s, decision.load_s);
+}
+
+// How fast the disk is now is known by it. Its own tail stays.
+void SessionTable::probe_disk(Session& s, u32 n_ids) {
+  const u32 page_tokens = plan_.group_shape.page_tokens, n_had = s.sequence.n_slots();
+  if (n_had % page_tokens != 0) return;
+  kv_.prefixes().take(s.sequence, s.root, s.ids.first(n_ids), controller_.probe_tokens());
+  for (u32 page = n_had / page_tokens; page < s.sequence.n_slots() / page_tokens; ++page) {
+    for (u32 layer = 0; layer < model_.spec.n_cache_layers; ++layer)
+      kv_.tiers().mover.read_spare(s.sequence.group(layer, page).idx);
+  }
+  cut_taken(s, n_had);
 }
 
 // The ids whose pages are looked for lie behind the session's own meanwhile.

@@ -42,6 +42,7 @@ class SessionTable {
   void take_prefix(Session& session, u32 n_ids);
   // Whether its KV on the disk is read, or computed anew.
   void decide_loading(Session& session);
+  void probe_disk(Session& session, u32 n_ids);
   // How much of chunks is computed anew: parts of ids that begin at token `begin` of the session.
   void decide_share(Session& session, std::span<const method::ChunkSpan> chunks,
                     std::span<const u32> ids, u32 begin);

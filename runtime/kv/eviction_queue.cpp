@@ -5,12 +5,6 @@
 #include "platform/base/assert.h"
 
 namespace tarn::kv {
-namespace {
-
-constexpr u64 kTickMask = (u64{1} << 62) - 1;  // of next_use
-
-}  // namespace
-
 void EvictionQueue::init(Carver& carver, u32 n_groups) {
   static_assert(sizeof(Node) == 16);
   *this = EvictionQueue();
@@ -62,7 +56,7 @@ void EvictionQueue::set_expected(u32 group_idx, u64 tick, bool soonest) {
   TARN_ASSERT(tick >= cycle_begin_);
   const bool is_clean = in(group_idx) == In::clean;
   if (is_clean) remove(group_idx);
-  nodes_[group_idx].next_use = tick & kTickMask;
+  nodes_[group_idx].next_use = tick & kNever;
   if (is_clean) push_clean(group_idx, soonest);
 }
 
@@ -76,7 +70,7 @@ void EvictionQueue::expect_later(u32 group_idx, u64 tick) {
 
 void EvictionQueue::set_next_use(u32 group_idx, u64 tick) {
   TARN_ASSERT(in(group_idx) == In::neither);
-  nodes_[group_idx].next_use = tick & kTickMask;
+  nodes_[group_idx].next_use = tick & kNever;
 }
 
 bool EvictionQueue::goes_before(u32 group_idx, u64 tick) const {

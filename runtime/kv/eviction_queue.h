@@ -21,6 +21,7 @@ namespace tarn::kv {
 class EvictionQueue {
  public:
   static constexpr u32 kNone = ~u32{0};
+  static constexpr u64 kNever = (u64{1} << 62) - 1;  // the last tick
 
   void init(Carver& carver, u32 n_groups);
 

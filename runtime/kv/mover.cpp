@@ -55,6 +55,11 @@ bool Mover::begin_spill(u32 group_idx) {
   return false;
 }
 
+void Mover::read_spare(u32 group_idx) {
+  if (residency_->where(group_idx) != Where::disk) return;
+  (void)begin_load({.group_idx = group_idx, .tick = EvictionQueue::kNever, .is_later = true});
+}
+
 Saved Mover::save(u32 group_idx) {
   const Where where = residency_->where(group_idx);
   TARN_ASSERT(where >= Where::memory);

@@ -79,6 +79,8 @@ class Mover {
   Result<void> hold(const Sequence& sequence, u32 group);
   void drop_hold();
 
+  // Begins to read a group that no step uses, if there is a place and a frame for it. Nobody waits.
+  void read_spare(u32 group_idx);
   // Begins to write a sealed group that has no record. `group_idx` is the pool's.
   Saved save(u32 group_idx);
   Unexpected why_refused() const { return not_saved(refused_, args_.store->why()); }

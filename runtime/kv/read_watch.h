@@ -1,8 +1,7 @@
 // How fast the disk reads KV, from looks at it between other work. A look sees which reads have
-// ended since the last one, and not when.
+// ended since the last one, and not when: reads took the time from look to look while some were
+// under way, and no longer than until the look that found all of them ended.
 //
-//   busy     reads were under way from one look to the next: what ended took that time
-//   bound    all had ended when it was looked: what ended took that time at most
 //   thread   the engine's
 #pragma once
 
@@ -11,8 +10,8 @@
 namespace tarn::kv {
 
 struct ReadTimes {
-  u64 n_busy = 0, bytes_busy = 0, busy_ns = 0;
-  u64 n_bound = 0, bytes_bound = 0, bound_ns = 0;
+  u64 n = 0, bytes = 0;
+  u64 least_ns = 0, most_ns = 0;  // that they took
 };
 
 class ReadWatch {
@@ -25,11 +24,11 @@ class ReadWatch {
   void look(u64 now_ns, u64 n_ended, u64 bytes_ended, u32 n_under_way, ReadTimes* times) {
     if (since_ns_ == 0) return;
     const u64 ns = now_ns - since_ns_;
-    const bool is_busy = n_under_way > 0;
-    (is_busy ? times->n_busy : times->n_bound) += n_ended;
-    (is_busy ? times->bytes_busy : times->bytes_bound) += bytes_ended;
-    (is_busy ? times->busy_ns : times->bound_ns) += ns;
-    since_ns_ = is_busy ? now_ns : 0;
+    times->n += n_ended;
+    times->bytes += bytes_ended;
+    times->least_ns += n_under_way > 0 ? ns : 0;
+    times->most_ns += ns;
+    since_ns_ = n_under_way > 0 ? now_ns : 0;
   }
 
  private:

@@ -166,7 +166,7 @@ Config config_of(const Options& options, Choice choice) {
   config.context_tokens = 2 * u64{options.n_tokens};
   config.budget_bytes = 8 * kGiB;
   config.sessions_max = 2;
-  if (choice == Choice::computes) return config;
+  config.reuse.prefix = choice != Choice::computes;
   const std::string folder = folder_of(options, choice);
   std::ranges::copy(folder, config.store.path.begin());
   config.store.sessions = true;
@@ -175,9 +175,9 @@ Config config_of(const Options& options, Choice choice) {
   return config;
 }
 
-// Both engines that read find the same documents.
+// All engines have the same documents, each in a copy.
 void save_documents(const Options& options, u32 n) {
-  const std::string folder = folder_of(options, Choice::reads);
+  const std::string folder = folder_of(options, Choice::reads), written = folder + "-written";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
@@ -193,10 +193,14 @@ void save_documents(const Options& options, u32 n) {
       engine.destroy_session(session);
     }
   }
-  const std::string copy = folder_of(options, Choice::decides);
-  std::filesystem::remove_all(copy);
-  std::filesystem::copy(folder, copy, std::filesystem::copy_options::recursive);
-  std::filesystem::permissions(copy, std::filesystem::perms::owner_all);
+  std::filesystem::rename(folder, written);
+  for (const Choice choice : {Choice::reads, Choice::computes, Choice::decides}) {
+    const std::string copy = folder_of(options, choice);
+    std::filesystem::remove_all(copy);
+    std::filesystem::copy(written, copy, std::filesystem::copy_options::recursive);
+    std::filesystem::permissions(copy, std::filesystem::perms::owner_all);
+  }
+  std::filesystem::remove_all(written);
 }
 
 using Rounds = std::array<std::vector<Asked>, 3>;
@@ -260,7 +264,7 @@ int run(const Options& options) {
     }
     print_phase(phase.name, rounds);
   }
-  for (const Choice choice : {Choice::reads, Choice::decides})
+  for (const Choice choice : {Choice::reads, Choice::computes, Choice::decides})
     std::filesystem::remove_all(folder_of(options, choice));
   std::filesystem::remove(options.store + "/hammered");
   return 0;

@@ -72,6 +72,7 @@ struct Clustering {
   f64 seconds;
 };
 struct Measured {
+  u32 rows_max = 0;         // of a step
   std::vector<f64> pieces;  // of the prompt; the minimum over all engines
   std::vector<Prefill> prefills;
   std::vector<Clustering> clusterings;
@@ -81,12 +82,14 @@ f64 seconds_since(SteadyClock::time_point begin) {
   return std::chrono::duration<f64>(SteadyClock::now() - begin).count();
 }
 
-// Evenly spaced lengths, in whole slices if a slice is short enough.
+// A short one, of which what each step costs is a larger part, and evenly spaced ones, in whole
+// slices if a slice is short enough.
 std::vector<u32> lengths_of(const Config& config) {
   const u32 n_max = static_cast<u32>(config.context_tokens) - 1;
   u32 step = n_max / kLengths;
   if (step >= config.batch_rows_max) step -= step % config.batch_rows_max;
   std::vector<u32> lengths;
+  if (config.batch_rows_max / 4 < step) lengths.push_back(config.batch_rows_max / 4);
   for (u32 i = 1; i <= kLengths; ++i) lengths.push_back(i * step);
   return lengths;
 }
@@ -116,6 +119,7 @@ class Box {
     measured.pieces.resize(lengths.size(), std::numeric_limits<f64>::max());
     f64 seconds = 0;
     measured.prefills.clear();
+    measured.rows_max = engine().plan().rows_max;
     for (u32 i = 0; i < lengths.size(); ++i) {
       f64& least = measured.pieces[i];
       least = std::min(least, read_up_to(lengths[i]) / n_layers);
@@ -180,8 +184,10 @@ class Box {
   u32 n_fed_ = 0;
 };
 
-f64 prefill_seconds(const LayerCost& cost, f64 s) {
-  return control::costs_of({.layer = cost}, /*n_layers=*/1).prefill_s(0, s);
+f64 prefill_seconds(const Measured& measured, const LayerCost& cost, f64 from, f64 to) {
+  control::Costs costs = control::costs_of({.layer = cost}, /*n_layers=*/1);
+  costs.rows_max = measured.rows_max;
+  return costs.prefill_s(from, to);
 }
 
 f64 clustering_seconds(const LayerCost& cost, f64 n_rows, f64 n_sampled, f64 n_updates) {
@@ -192,10 +198,14 @@ f64 clustering_seconds(const LayerCost& cost, f64 n_rows, f64 n_sampled, f64 n_u
 LayerCost fit(const Measured& measured, u32 share_percent) {
   std::vector<std::vector<f64>> points;
   std::vector<f64> seconds;
-  for (const Prefill& p : measured.prefills) {
-    const f64 s = p.n_tokens;
-    points.push_back({1, s, s * s});
-    seconds.push_back(p.seconds);
+  // By pieces, and errors as what each took: the sums alone would leave the short ones to chance.
+  f64 begin = 0;
+  for (u64 i = 0; i < measured.prefills.size(); ++i) {
+    const f64 end = measured.prefills[i].n_tokens, root = std::sqrt(measured.pieces[i]);
+    const f64 n_steps = std::ceil((end - begin) / measured.rows_max);
+    points.push_back({n_steps / root, (end - begin) / root, (end * end - begin * begin) / root});
+    seconds.push_back(root);
+    begin = end;
   }
   const std::vector<f64> prefill = least_squares(points, seconds);
   points.clear();
@@ -224,9 +234,13 @@ void print_layers(const Measured& measured, const SelectConfig& select) {
   const LayerCost& cost = select.cost;
   char what[64];
   std::printf("%-34s %10s %10s %10s\n", "of a layer", "measured", "fit, ms", "off by");
+  f64 fitted_s = 0;
+  u32 begin = 0;
   for (const Prefill& p : measured.prefills) {
+    fitted_s += prefill_seconds(measured, cost, begin, p.n_tokens);
+    begin = p.n_tokens;
     std::snprintf(what, sizeof what, "prefill of %u tokens", p.n_tokens);
-    print_fitted(what, p.seconds, prefill_seconds(cost, p.n_tokens));
+    print_fitted(what, p.seconds, fitted_s);
   }
   for (const Clustering& c : measured.clusterings) {
     std::snprintf(what, sizeof what, "clustering %u rows, %u updates", c.n_rows, c.n_updates);
@@ -236,8 +250,8 @@ void print_layers(const Measured& measured, const SelectConfig& select) {
               "clustering of a layer, ms");
   for (u32 s = 2048; s <= 131'072; s *= 2) {
     const lab::ClusterWork work = lab::cluster_work(select, s);
-    std::printf("%8u %22.2f %8u %24.2f\n", s, 1e3 * prefill_seconds(cost, s), work.n_updates,
-                1e3 * clustering_seconds(cost, s, work.n_sampled, work.n_updates));
+    std::printf("%8u %22.2f %8u %24.2f\n", s, 1e3 * prefill_seconds(measured, cost, 0, s),
+                work.n_updates, 1e3 * clustering_seconds(cost, s, work.n_sampled, work.n_updates));
   }
 }
 

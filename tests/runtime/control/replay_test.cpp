@@ -102,9 +102,7 @@ struct Box {
   }
   f64 seconds(const Prompt& p, bool loads, const Speed& speed) const {
     if (loads) return std::max(read_s(p, 1, speed), rest_s(p, speed));
-    // A probe: the first page comes from the disk.
-    const f64 probe_s = read_s(p, f64{kPageTokens} / p.n_disk, speed);
-    return probe_s + speed.prefill * costs.prefill_s(kPageTokens, p.n_tokens);
+    return speed.prefill * costs.prefill_s(0, p.n_tokens);  // nobody waits for the probe
   }
 };
 
@@ -140,10 +138,12 @@ Replay replay(const Trace& trace, u64 seed, f64 noise_bits) {
     seen = {};
     const f64 share = decision.loads ? 1 : f64{kPageTokens} / prompt.n_disk;
     const f64 by_profile_s = box.costs.load_s(share * prompt.n_requests, share * prompt.n_bytes);
-    seen.disk.add(by_profile_s, by_profile_s * speed.disk * noise());
-    const f64 from = decision.loads ? prompt.n_disk : kPageTokens;
+    const f64 read_s = by_profile_s * speed.disk * noise();
+    seen.disk.add(by_profile_s, read_s, read_s);
+    const f64 from = decision.loads ? prompt.n_disk : 0;
     const f64 computed_s = box.costs.prefill_s(from, prompt.n_tokens);
-    seen.prefill.add(computed_s, computed_s * speed.prefill * noise());
+    const f64 took_s = computed_s * speed.prefill * noise();
+    seen.prefill.add(computed_s, took_s, took_s);
   }
   return out;
 }
@@ -225,34 +225,36 @@ TEST_CASE("the share of chunks follows the disk, and takes no time that loading 
       }
       seen = {};
       const f64 loaded_s = box.costs.load_s(prompt.n_requests, prompt.n_bytes);
-      seen.disk.add(loaded_s, loaded_s * speed.disk);
+      seen.disk.add(loaded_s, loaded_s * speed.disk, loaded_s * speed.disk);
       const f64 computed_s = box.costs.prefill_s(0, prompt.n_tokens);
-      seen.prefill.add(computed_s, computed_s * speed.prefill);
+      seen.prefill.add(computed_s, computed_s * speed.prefill, computed_s * speed.prefill);
     }
   }
 }
 
 TEST_CASE("a single slow read is no slow disk, and what is out of range stays in it") {
   Learned disk;
-  for (u32 i = 0; i < 8; ++i) disk.observe({.predicted_s = 1, .took_s = 1});
-  disk.observe({.predicted_s = 1, .took_s = 1e6});
+  for (u32 i = 0; i < 8; ++i) disk.observe({1, 1, 1});
+  disk.observe({1, 1e6, 1e6});
   CHECK(disk.factor <= 1.75 * (1 + 1e-12));  // 1 + 1/4 of 3
-  for (u32 i = 0; i < 1000; ++i) disk.observe({.predicted_s = 1e-9, .took_s = 1e9});
+  for (u32 i = 0; i < 1000; ++i) disk.observe({1e-9, 1e9, 1e9});
   CHECK(disk.factor == Learned::kRange);
-  for (const Spent& nothing : {Spent{}, Spent{1, 0}, Spent{0, 1}, Spent{-1, 1}}) {
+  for (const Spent& nothing : {Spent{}, Spent{1, 0, 0}, Spent{0, 1, 1}, Spent{-1, 1, 1}}) {
     const f64 before = disk.factor;
     disk.observe(nothing);
     CHECK(disk.factor == before);
   }
 }
 
-TEST_CASE("a bound lowers a factor, and never raises it") {
+TEST_CASE("times between two bounds move a factor to the nearer one, and not between them") {
   Learned disk;
-  disk.observe({.predicted_s = 1, .took_s = 8});
-  disk.observe({.predicted_s = 1, .took_s = 100}, /*is_bound=*/true);
+  disk.observe({1, 8, 8});
+  disk.observe({1, 0, 100});
   CHECK(disk.factor == doctest::Approx(8));
-  for (u32 i = 0; i < 64; ++i) disk.observe({.predicted_s = 1, .took_s = 2}, /*is_bound=*/true);
+  for (u32 i = 0; i < 64; ++i) disk.observe({1, 0, 2});
   CHECK(disk.factor == doctest::Approx(2).epsilon(0.01));
+  for (u32 i = 0; i < 64; ++i) disk.observe({1, 5, 7});
+  CHECK(disk.factor == doctest::Approx(5).epsilon(0.01));
 }
 
 TEST_CASE("without a profile KV is read, and the configured share stands") {
