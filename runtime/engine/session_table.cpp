@@ -256,9 +256,11 @@ Session* SessionTable::room_holder(const Session& needs) {
     if (&s == &needs || !can_park(s)) continue;
     if (s.state == SessionState::idle) {
       if (idle == nullptr || s.used_at < idle->used_at) idle = &s;
+    } else if (!needs.is_busy()) {
+      continue;
     } else if (s.waits()) {
       if (waits == nullptr || comes_before(*waits, s)) waits = &s;
-    } else if (!needs.is_busy() || !comes_before(needs, s)) {
+    } else if (!comes_before(needs, s)) {
       continue;
     } else if (s.priority == Priority::background && needs.priority == Priority::interactive) {
       if (runs == nullptr || comes_before(*runs, s)) runs = &s;

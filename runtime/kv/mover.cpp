@@ -128,7 +128,9 @@ void Mover::work_ahead() {
     if (wanted && !begin_load({.group_idx = group_idx, .tick = uses_.ahead_tick()})) return;
     uses_.advance();
   }
-  while (!uses_.has_ahead() && uses_.has_later()) {
+  // Half of the places stay for reads that somebody waits for.
+  const u32 later_max = args_.loads_max / 2;
+  while (!uses_.has_ahead() && uses_.has_later() && io_.n_under_way() < later_max) {
     const u32 group_idx = uses_.later_group();
     const bool wanted =
         group_idx != Residency::kNone && residency_->where(group_idx) == Where::disk;
