@@ -3,9 +3,10 @@
 //
 //   room     KV of sessions without a place is given up for one that needs room: of idle ones, the
 //            longest unused first; for one that has something to do, of those that wait, the last
-//            one first; last, of background ones that run, for an interactive one. Tokens stay. What of the
-//            pages is still there, in memory or on the disk, is taken again, and the rest is
-//            computed again with equal bits (recomputation: vLLM, arXiv:2309.06180, section 4.5)
+//            one first; last, of background ones that run, for an interactive one. Tokens stay.
+//            What of the pages is still there, in memory or on the disk, is taken again, and the
+//            rest is computed again with equal bits (recomputation: vLLM, arXiv:2309.06180,
+//            section 4.5)
 //   stays    KV that does not follow from its tokens (selection), and KV whose rows are watched
 //   thread   the engine's
 //   memory   the engine's regions, lent from open() to close()
