@@ -14,8 +14,7 @@
 //   learned    of each kind of work a factor: its time now over the profile's. An observation moves
 //              it by a share of the difference from the times that were seen possible, and one that
 //              is more than kMost times off counts as so much: one slow read is no slow disk. The
-//              first ones after the start, or after power mode, heat or clocks have changed, count
-//              more
+//              first ones count more: after the start, and after power mode, heat or clocks changed
 //   probes     of KV that is computed anew though it lies on the disk the first pages are read all
 //              the same, and nobody waits for them. So a disk that was too slow is seen again
 //   flips      reading and computing change places only where the other one takes a tenth less, and

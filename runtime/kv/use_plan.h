@@ -53,11 +53,10 @@ class UsePlan {
   // Whether a use is left to read ahead for, within one cycle of what is used now.
   bool has_ahead() const { return !at_end_ && ahead_.tick < used_tick_ + cycle_groups_; }
   u64 ahead_tick() const { return ahead_.tick; }
-  u32 ahead_group() const {
-    return group_of(visits_[ahead_.visit], ahead_);
-  }  // kNone where it has been cut since
+  // EvictionQueue::kNone where it has been cut since.
+  u32 ahead_group() const { return group_of(visits_[ahead_.visit], ahead_); }
   void advance() { at_end_ = !advance(ahead_); }
-  // The same of what later steps read. Nothing limits how far.
+  // The same of what later steps read.
   bool has_later() const { return later_at_.visit < later_.size(); }
   u64 later_tick() const { return later_at_.tick; }
   u32 later_group() const { return group_of(later_[later_at_.visit], later_at_); }

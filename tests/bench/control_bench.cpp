@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -25,14 +24,15 @@
 #include <string>
 #include <vector>
 
+#include "tests/bench/engine_bench.h"
 #include "tests/bench/options.h"
-#include "tests/support/seed.h"
-#include "tools/support/own_engine.h"
 #include "tools/support/percentile.h"
 
 namespace tarn {
 namespace {
 
+using bench::now_s;
+using bench::random_ids;
 using engine::Engine;
 using engine::SessionIdx;
 
@@ -56,17 +56,6 @@ constexpr std::array<Phase, 5> kPhases = {{{"idle", false, false},
 
 enum class Choice : u8 { reads, computes, decides };
 constexpr std::array<const char*, 3> kChoices = {"always reads", "always computes", "controller"};
-
-f64 now_s() {
-  return std::chrono::duration<f64>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::vector<u32> random_ids(u64 seed, u32 n, u32 n_vocab) {
-  test::Random random(seed);
-  std::vector<u32> ids(n);
-  for (u32& id : ids) id = static_cast<u32>(random.below(n_vocab));
-  return ids;
-}
 
 // ---- Other processes ----------------------------------------------------------------------------
 
@@ -127,29 +116,14 @@ struct Asked {
   control::Decision decision{};
 };
 
-Asked ask(Engine& engine, const std::vector<u32>& ids, u32 max_tokens) {
-  const SessionIdx session = tools::value_of(engine.create_session());
-  const f64 start_s = now_s();
-  tools::value_of(engine.feed(session, ids));
-  tools::value_of(engine.generate(
-      session,
-      {.sampler = {.wants_logprob = false}, .max_tokens = max_tokens, .ignore_end = true}));
-  engine::Event event;
-  std::vector<char> text(engine::EventRing::kTextBytes);
-  Asked asked;
-  for (bool is_done = false; !is_done;) {
-    engine.step();
-    while (engine.take_event(session, &event, text)) {
-      const bool is_first = event.type == engine::EventType::token && asked.first_s == 0;
-      if (is_first) asked.first_s = now_s() - start_s;
-      is_done = event.type == engine::EventType::done;
-      if (is_done) asked.n_from_disk = event.done.reused.n_from_disk;
-    }
-  }
-  asked.token_s = (now_s() - start_s - asked.first_s) / std::max(max_tokens - 1, 1u);
-  asked.decision = engine.session_state(session).loading;
-  engine.destroy_session(session);
-  return asked;
+Asked ask(Engine& engine, const std::vector<u32>& ids) {
+  const bench::Asked asked = bench::ask(engine, ids, kAnswer);
+  const Asked out{.first_s = asked.first_s,
+                  .token_s = (asked.whole_s - asked.first_s) / (kAnswer - 1),
+                  .n_from_disk = asked.reused.n_from_disk,
+                  .decision = engine.session_state(asked.session).loading};
+  engine.destroy_session(asked.session);
+  return out;
 }
 
 std::string folder_of(const Options& options, Choice choice) {
@@ -223,16 +197,12 @@ void print_phase(const char* name, const Rounds& rounds) {
                 at(rounds[i], 50, first_s) / best_s, 1e3 * at(rounds[i], 50, token_s),
                 i == 1 ? 0 : n_read, rounds[i].size());
   }
+  const auto of_prediction = [](const Asked& each) {
+    const control::Decision& d = each.decision;
+    return each.first_s / (d.loads ? d.load_s : d.compute_s);
+  };
   std::printf("| %s | of the prediction | %.2f | %.2f | | | |\n", name,
-              at(rounds[2], 50,
-                 [](const Asked& each) {
-                   const control::Decision& d = each.decision;
-                   return each.first_s / (d.loads ? d.load_s : d.compute_s);
-                 }),
-              at(rounds[2], 90, [](const Asked& each) {
-                const control::Decision& d = each.decision;
-                return each.first_s / (d.loads ? d.load_s : d.compute_s);
-              }));
+              at(rounds[2], 50, of_prediction), at(rounds[2], 90, of_prediction));
 }
 
 int run(const Options& options) {
@@ -259,7 +229,7 @@ int run(const Options& options) {
         std::vector<u32> ids = random_ids(document, options.n_tokens, engine.spec().n_vocab);
         for (const u32 id : random_ids(99 + document, kQuestion, engine.spec().n_vocab))
           ids.push_back(id);
-        rounds[i].push_back(ask(engine, ids, kAnswer));
+        rounds[i].push_back(ask(engine, ids));
       }
     }
     print_phase(phase.name, rounds);
@@ -287,10 +257,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "control_bench: give --model FILE --store DIR --config FILE\n");
     return 64;
   }
-  try {
-    return run(options);
-  } catch (const tools::Failure& failure) {
-    std::fprintf(stderr, "control_bench: %s\n", failure.text.c_str());
-    return failure.code;
-  }
+  return bench::run_as("control_bench", [&] { return run(options); });
 }

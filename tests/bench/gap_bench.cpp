@@ -7,19 +7,19 @@
 // --share it comes in chunks, of whose tokens that share is computed anew. Build with
 // -DTARN_BENCH=ON.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "tests/bench/engine_bench.h"
 #include "tests/bench/options.h"
-#include "tests/support/seed.h"
-#include "tools/support/own_engine.h"
 #include "tools/support/percentile.h"
 
 namespace tarn {
 namespace {
 
+using bench::now_s;
+using bench::random_ids;
 using engine::Engine;
 using engine::SessionIdx;
 
@@ -30,17 +30,6 @@ struct Options {
   u32 n_answers = 4, n_tokens = 16'384, gap_ms = 250;
   u32 share = 100;  // percent of the prompt's chunks of 512 tokens; 100: it has none
 };
-
-f64 now_s() {
-  return std::chrono::duration<f64>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::vector<u32> random_ids(u64 seed, u32 n, u32 n_vocab) {
-  test::Random random(seed);
-  std::vector<u32> ids(n);
-  for (u32& id : ids) id = static_cast<u32>(random.below(n_vocab));
-  return ids;
-}
 
 SessionIdx begin(Engine& engine, u64 seed, u32 n_ids, u32 max_tokens, u32 share = 100) {
   const SessionIdx session = tools::value_of(engine.create_session());
@@ -134,10 +123,5 @@ int main(int argc, char** argv) {
                                     {"--tokens", &options.n_tokens},
                                     {"--gap", &options.gap_ms},
                                     {"--share", &options.share}}});
-  try {
-    return run(options);
-  } catch (const tools::Failure& failure) {
-    std::fprintf(stderr, "gap_bench: %s\n", failure.text.c_str());
-    return failure.code;
-  }
+  return bench::run_as("gap_bench", [&] { return run(options); });
 }

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -22,33 +21,26 @@
 
 #include "runtime/kv/kv_cache.h"
 #include "runtime/lab/probe.h"
+#include "tests/bench/engine_bench.h"
 #include "tests/bench/options.h"
 #include "tests/support/carved.h"
-#include "tests/support/seed.h"
-#include "tools/support/own_engine.h"
 
 namespace tarn {
 namespace {
 
+using bench::ask;
+using bench::Asked;
+using bench::now_s;
+using bench::random_ids;
 using engine::Engine;
 using engine::SessionIdx;
 
 std::string model_path, store_dir;
 u32 n_tokens = 4096;
 
-f64 now_s() {
-  return std::chrono::duration<f64>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 f64 median(std::vector<f64> values) {
   std::ranges::sort(values);
   return values[values.size() / 2];
-}
-
-std::vector<u32> random_ids(u64 seed, u32 n, u32 n_vocab) {
-  test::Random random(seed);
-  std::vector<u32> ids(n);
-  for (u32& id : ids) id = static_cast<u32>(random.below(n_vocab));
-  return ids;
 }
 
 Config config_of(bool stores) {
@@ -63,30 +55,14 @@ Config config_of(bool stores) {
   return config;
 }
 
-struct Asked {
-  f64 first_s = 0;  // to the first token
-  kv::Reused reused;
-};
-Asked ask(Engine& engine, const std::vector<u32>& ids, SessionIdx* out, const char* tenant = "") {
-  const SessionIdx session = tools::value_of(engine.create_session({.tenant = tenant}));
-  const f64 start_s = now_s();
-  tools::value_of(engine.feed(session, ids));
-  tools::value_of(engine.generate(
-      session, {.sampler = {.wants_logprob = false}, .max_tokens = 1, .ignore_end = true}));
-  engine::Event event;
-  std::vector<char> text(engine::EventRing::kTextBytes);
-  Asked asked;
-  for (bool is_done = false; !is_done;) {
-    engine.step();
-    while (engine.take_event(session, &event, text)) {
-      is_done = event.type == engine::EventType::done;
-      if (is_done) asked = {now_s() - start_s, event.done.reused};
-    }
-  }
+// The first token after a prompt. `out`: the session stays.
+Asked ask_first(Engine& engine, const std::vector<u32>& ids, SessionIdx* out,
+                const char* tenant = "") {
+  const Asked asked = ask(engine, ids, 1, tenant);
   if (out != nullptr) {
-    *out = session;
+    *out = asked.session;
   } else {
-    engine.destroy_session(session);
+    engine.destroy_session(asked.session);
   }
   return asked;
 }
@@ -108,7 +84,7 @@ void share() {
   f64 first_s = 0;
   for (u32 i = 0; i < 8; ++i) {
     SessionIdx session = 0;
-    const Asked asked = ask(engine, with_question(document, 10 + i, n_vocab), &session);
+    const Asked asked = ask_first(engine, with_question(document, 10 + i, n_vocab), &session);
     if (i == 0) first_s = asked.first_s;
     const kv::GroupPool& pool = lab::Probe::pool(engine);
     const u64 n_bytes = u64{pool.groups_max() - pool.groups_free()} * pool.shape().group_bytes();
@@ -144,7 +120,7 @@ void disk() {
     n_vocab = own.get().spec().n_vocab;
     document = random_ids(1, n_tokens, n_vocab);
     SessionIdx session = 0;
-    const Asked cold = ask(own.get(), with_question(document, 2, n_vocab), &session);
+    const Asked cold = ask_first(own.get(), with_question(document, 2, n_vocab), &session);
     tools::value_of(own.get().save(session, "document"));
     std::printf("computed: first token after %.3f s\n", cold.first_s);
   }
@@ -158,8 +134,8 @@ void disk() {
     const u64 n_bytes = u64{n_tokens / shape.page_tokens} * engine.spec().n_cache_layers *
                         (shape.group_bytes() + store::kSectorBytes);
     const f64 read_s = disk_seconds(n_bytes);
-    const Asked asked = ask(engine, with_question(document, 100 + round, n_vocab), nullptr);
-    const Asked warm = ask(engine, with_question(document, 200 + round, n_vocab), nullptr);
+    const Asked asked = ask_first(engine, with_question(document, 100 + round, n_vocab), nullptr);
+    const Asked warm = ask_first(engine, with_question(document, 200 + round, n_vocab), nullptr);
     std::printf("| %u | %.1f | %.3f | %.3f | %.3f (%u from the disk) | %.2f |\n", round + 1,
                 static_cast<f64>(n_bytes) / kMiB, read_s, warm.first_s, asked.first_s,
                 asked.reused.n_from_disk, asked.first_s / (read_s + warm.first_s));
@@ -174,10 +150,10 @@ void tenants() {
   for (u32 round = 0; round < 9; ++round) {
     const std::vector<u32> prompt = random_ids(round, n_tokens, engine.spec().n_vocab);
     const bool swaps = round % 2 == 1;
-    const f64 a_s = ask(engine, prompt, nullptr, swaps ? "b" : "a").first_s;
-    const f64 b_s = ask(engine, prompt, nullptr, swaps ? "a" : "b").first_s;
+    const f64 a_s = ask_first(engine, prompt, nullptr, swaps ? "b" : "a").first_s;
+    const f64 b_s = ask_first(engine, prompt, nullptr, swaps ? "a" : "b").first_s;
     first.push_back(a_s), second.push_back(b_s);
-    same.push_back(ask(engine, prompt, nullptr, "a").first_s);
+    same.push_back(ask_first(engine, prompt, nullptr, "a").first_s);
   }
   std::printf("| who asks | median to the first token, s | of 9: least, most |\n|---|---|---|\n");
   const auto row = [](const char* who, const std::vector<f64>& of) {
@@ -252,10 +228,5 @@ int run(int argc, char** argv) {
 }  // namespace tarn
 
 int main(int argc, char** argv) {
-  try {
-    return tarn::run(argc, argv);
-  } catch (const tarn::tools::Failure& failure) {
-    std::fprintf(stderr, "prefix_bench: %s\n", failure.text.c_str());
-    return failure.code;
-  }
+  return tarn::bench::run_as("prefix_bench", [&] { return tarn::run(argc, argv); });
 }

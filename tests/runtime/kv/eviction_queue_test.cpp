@@ -17,10 +17,10 @@ using kv::EvictionQueue;
 
 constexpr u32 kGroups = 6;
 
-// A word a step: C group is pushed clean, L likewise as one that was loaded and is used soonest,
-// D dirty, R removed, B begins a cycle, E expects a group at the cycle's next lower tick, A
-// expects one later than all of those and what was named so before, U says that a group was used
-// and is used next a cycle later.
+// A word a step. C: the group is pushed clean. L: likewise, as one that was loaded and is used
+// soonest. D: it is pushed dirty. R: it is removed. B begins a cycle. E: it is expected at the
+// cycle's next lower tick. A: it is expected later than all of those, and than what was named so
+// before. U: it was used, and is used next a cycle later.
 struct Case {
   const char* name;
   const char* steps;
