@@ -4,7 +4,7 @@
 // | decided | by | changes a token | when |
 // | --- | --- | --- | --- |
 // | share of chunks computed anew | profile; adaptive: what was learned, too | yes | they are fed |
-// | KV on the disk: read or computed | what was learned | no | a prompt gets its place |
+// | KV on the disk: read or computed | what was learned | no | a place is given, or waited for |
 // | length from which selection reads | profile (costs.h) | yes | the engine opens |
 // | updates of a clustering | profile (method/index_jobs.h) | yes | it begins |
 // | rows of prompts beside answers | times of steps (step/pace.h) | no | each step |

@@ -18,7 +18,8 @@ void Places::init_places(std::span<step::ShareRing::Account> shares,
 void Places::wait_for_place(Session& s) {
   if (!s.is_busy()) return s.rest();
   s.has_place = s.has_place && kv::KvCache::reserve_slots(s.sequence, s.n_ids);
-  if (s.order == 0) s.order = ++n_arrived_;
+  ++n_asked_;
+  if (s.order == 0) s.order = n_asked_;
   admit();
 }
 
@@ -43,7 +44,7 @@ u64 Places::state_of_room() const {
   for (const Session& s : sessions_) n_holders += u64{!s.has_place && s.sequence.n_reserved() > 0};
   const u64 n_places = static_cast<u64>(std::ranges::count_if(sessions_, &Session::has_place));
   return 1 + kv_.pool().groups_free() + (u64{blend_.is_free()} << 31) + (n_holders << 32) +
-         (n_places << 42) + (n_arrived_ << 52);
+         (n_places << 42) + (n_asked_ << 52);
 }
 
 void Places::admit() {

@@ -44,7 +44,7 @@ class Places : public SessionTable {
   void look_ahead();
   void pause_background(const Session& placed);
 
-  u64 n_arrived_ = 0;   // sessions that began to wait
+  u64 n_asked_ = 0;     // times that a session asked for a place
   u64 blocked_at_ = 0;  // the state of the room when somebody found none
   u32 n_waiting_ = 0, n_ahead_ = 0;
   std::span<step::Waiting> waiting_{};  // [sessions_max]

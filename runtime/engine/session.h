@@ -124,7 +124,8 @@ struct Session {
   store::Key root{};   // of its pages' keys: only sessions of one tenant share them
   u32 n_taken = 0;     // slots up to here hold KV that others have computed, in part at least
   u32 n_from_disk_max = kNone;        // tokens of KV on the disk that it may take now
-  u64 decided_order = 0;              // when it was decided, once a turn
+  u64 decided_order = 0;              // when it was decided, once for what was fed up to
+  u32 decided_fed = 0;                // this token
   control::Decision loading{};        // of its last input: what became of KV on the disk,
   control::ChunkDecision blending{};  // and of chunks
   reuse::SavedAs saved{};             // in the store

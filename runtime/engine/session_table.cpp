@@ -65,11 +65,11 @@ void SessionTable::take_prefix(Session& s, u32 n_ids) {
   s.n_taken = std::max(s.n_taken, s.sequence.n_slots());
 }
 
-// Once a turn, however often it waits. Where not all of its KV has room in memory, what is computed
-// would go to the disk again.
+// Once for what was fed, however often it waits. Where not all of its KV has room in memory, what is
+// computed would go to the disk again.
 void SessionTable::decide_loading(Session& s) {
   const u32 page_tokens = plan_.group_shape.page_tokens;
-  if (s.decided_order == s.order) return;
+  if (s.decided_order == s.order && s.decided_fed == s.turns.n_fed()) return;
   s.n_from_disk_max = Session::kNone;
   const u64 n_groups = (s.n_ids / page_tokens + 1) * u64{model_.spec.n_cache_layers};
   const u64 n_frames = n_groups + u64{2} * plan_.tiers.window_groups;
@@ -82,6 +82,7 @@ void SessionTable::decide_loading(Session& s) {
   const control::Decision decision =
       controller_.decide_prompt(s.n_ids, there.n_tokens() - n_disk, n_disk);
   s.decided_order = s.order;
+  s.decided_fed = s.turns.n_fed();
   s.n_from_disk_max = decision.loads ? Session::kNone : 0;
   if (n_disk > 0 || s.loading.prompt.n_tokens == 0) s.loading = decision;
   if (decision.loads) return;
@@ -192,6 +193,10 @@ bool SessionTable::can_park(const Session& s) const {
 void SessionTable::park(Session& s) {
   blend_.forget(s.idx);
   s.n_parked = s.sequence.n_slots();
+  if (s.n_taken >= s.n_parked) {  // nothing was computed behind it
+    s.n_parked -= std::min(s.n_parked, s.generation.reused.n_tokens());
+    s.generation.reused.bound(0);
+  }
   archive_.drop(s.saved);
   kv_.prefixes().park(s.sequence);
   s.has_place = false;

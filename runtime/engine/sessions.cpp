@@ -297,29 +297,33 @@ method::BlendTarget Sessions::blend_target(Session& s) {
   return {.session = s.idx, .sequence = &s.sequence, .root = s.root, .ids = s.ids.first(s.n_ids)};
 }
 
-// Rows up to its next chunks, or of their blend. Who has come to chunks that were fed since it got
-// its place waits for another.
-u32 Sessions::n_rows_of(Session& s) {
+// Rows up to its next chunks, or of their blend; nullopt: it has come to chunks that are not its
+// place's.
+std::optional<u32> Sessions::n_rows_of(Session& s) {
   const u32 n_rows = s.n_ready_rows(scratch_), n_slots = s.sequence.n_slots();
   if (n_rows == 0 || s.chunks_ahead().empty()) return n_rows;
   const u32 begin = s.chunks_ahead().front().begin;
   if (n_slots < begin) return std::min(n_rows, begin - n_slots);
-  if (blends(s) && blend_.prepare(blend_target(s)))
-    return std::min(n_rows, blend_.n_ready(blend_target(s)));
-  s.has_place = false;
-  wait_for_place(s);
-  return 0;
+  if (!blends(s) || !blend_.prepare(blend_target(s))) return std::nullopt;
+  return std::min(n_rows, blend_.n_ready(blend_target(s)));
 }
 
+// Who has come to chunks that were fed since it got its place waits for another. Others may lose
+// theirs by that, so all of it comes before any is ready.
 std::span<Ready> Sessions::ready_sessions() {
   u32 n = 0;
+  for (Session& s : sessions_) {
+    if (n_rows_of(s)) continue;
+    s.has_place = false;
+    wait_for_place(s);
+  }
   for (Session& s : sessions_) {
     if (s.n_ready_rows(scratch_) > plan_.group_shape.page_tokens) {
       take_prefix(s, s.n_ids - 1);  // a last row is left
       const bool reserved = kv::KvCache::reserve_slots(s.sequence, s.n_ids);
       TARN_ASSERT(reserved);  // what the pages took the place of
     }
-    const u32 n_rows = n_rows_of(s);
+    const u32 n_rows = n_rows_of(s).value_or(0);
     if (n_rows == 0) continue;
     Ready& ready = ready_[n++];
     ready = {.session = s.idx, .n_rows = n_rows, .tenant = s.tenant_idx, .priority = s.priority};

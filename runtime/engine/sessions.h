@@ -8,6 +8,7 @@
 //            place, and gets KV with it (places.h)
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -114,7 +115,7 @@ class Sessions : public Places {
   method::BlendTarget blend_target(Session& session);
 
  private:
-  u32 n_rows_of(Session& session);
+  std::optional<u32> n_rows_of(Session& session);
   reuse::SessionView view_of(Session& session) const;
   Result<void> restore_from(Session& session, const reuse::Archive::Found& found);
   bool restore_index(Session& session, const reuse::Manifest& manifest);

@@ -131,32 +131,45 @@ TEST_CASE("documents of who waits are read in the order of turns, as far as memo
   }
 }
 
-TEST_CASE("KV of who waits is not dropped for what comes before it, older KV of nobody is") {
-  constexpr u32 kContext = 80 * kPage;
+TEST_CASE("KV of who waits is not dropped for what comes before it while older KV of nobody is") {
+  constexpr u32 kContextPages = 80;
+  struct Case {
+    const char* name;
+    u32 n_before;            // pages of what comes before
+    u32 n_least, n_at_most;  // pages that are not computed again
+  };
+  constexpr u32 kLeft = kContextPages + 5 - 70;  // a page more for each session
+  constexpr Case kCases[] = {{"there is older KV of nobody", 50, kPages, kPages},
+                             {"there is not enough of it", 70, 0, kLeft}};
   const SmallModel model("llama", "q8_0", 1, kLayers);
-  SavedHow how = with_frames(0);
-  how.context_tokens = kContext;
-  SavedLife life(model, how);
-  Engine& engine = life.engine();
-  for (const u64 seed : {u64{1}, u64{2}}) {
-    const SessionIdx idx = create_with(life, Priority::interactive, document(seed, false));
-    life.open.run();
-    engine.destroy_session(idx);
+  for (const Case& c : kCases) {
+    CAPTURE(std::string(c.name));
+    SavedHow how = with_frames(0);
+    how.context_tokens = kContextPages * kPage;
+    SavedLife life(model, how);
+    Engine& engine = life.engine();
+    for (const u64 seed : {u64{1}, u64{2}}) {
+      const SessionIdx idx = create_with(life, Priority::interactive, document(seed, false));
+      life.open.run();
+      engine.destroy_session(idx);
+    }
+    const SessionIdx runs = create_with(life, Priority::interactive, random_ids(7, kRunning - 15));
+    REQUIRE(engine.generate(runs, {.max_tokens = 10, .ignore_end = true}).has_value());
+    engine.step();
+    const SessionIdx waits = create_with(life, Priority::background, document(1));
+    CHECK(engine.session_state(waits).sequence.n_slots() == kPages * kPage);
+    const SessionIdx before =
+        create_with(life, Priority::interactive, random_ids(8, c.n_before * kPage));
+    while (!engine.session_state(before).has_place) engine.step();
+    CHECK(engine.session_state(waits).waits());
+    const Answer answer = read_answer(life, waits, {.max_tokens = 4, .ignore_end = true});
+    CHECK(answer == alone(model, document(1)));
+    CHECK(answer.reused.n_tokens() >= c.n_least * kPage);
+    CHECK(answer.reused.n_tokens() <= c.n_at_most * kPage);
+    const SessionIdx last = create_with(life, Priority::interactive, document(2));
+    CHECK(read_answer(life, last, {.max_tokens = 4, .ignore_end = true}).reused.n_tokens() <
+          kPages * kPage);
   }
-  const SessionIdx runs = create_with(life, Priority::interactive, random_ids(7, kRunning - 15));
-  REQUIRE(engine.generate(runs, {.max_tokens = 10, .ignore_end = true}).has_value());
-  engine.step();
-  const SessionIdx waits = create_with(life, Priority::background, document(1));
-  const SessionIdx comes_before =
-      create_with(life, Priority::interactive, random_ids(8, 50 * kPage));
-  while (!engine.session_state(comes_before).has_place) engine.step();
-  CHECK(engine.session_state(waits).waits());
-  const Answer answer = read_answer(life, waits, {.max_tokens = 4, .ignore_end = true});
-  CHECK(answer == alone(model, document(1)));
-  CHECK(answer.reused.n_from_memory == kPages * kPage);
-  const SessionIdx last = create_with(life, Priority::interactive, document(2));
-  CHECK(read_answer(life, last, {.max_tokens = 4, .ignore_end = true}).reused.n_tokens() <
-        kPages * kPage);
 }
 
 }  // namespace
