@@ -30,6 +30,7 @@ int32_t tarn_session_explain(tarn_session* session, tarn_explanation* explanatio
   out.chunk_tokens_on_disk = blending.n_on_disk;
   out.chunk_load_s = blending.load_s;
   out.chunk_prefill_s = blending.prefill_s;
+  out.chunk_blend_s = blending.blend_s;
   out.adaptive = blending.is_adaptive ? 1 : 0;
   copy_out(out, explanation_out);
   return TARN_OK;

@@ -30,6 +30,7 @@ typedef struct tarn_explanation {
   /* What was learned: times as long as the profile says. */
   double prefill_factor, disk_factor;
   int32_t adaptive; /* 1: control.quality = "adaptive" */
+  double chunk_blend_s; /* the whole prompt, its chunks blended by `recompute` */
 } tarn_explanation;
 
 /* Returns at once, as tarn_session_info_get does: after the last step or call. */

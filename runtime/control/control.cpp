@@ -1,6 +1,7 @@
 #include "runtime/control/control.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tarn::control {
 namespace {
@@ -62,6 +63,17 @@ ChunkDecision decide_chunks(const Costs& costs, const ChunkPrompt& prompt, const
           .least = prompt.least,
           .load_s = load_s,
           .prefill_s = prefill_s};
+}
+
+// A row anywhere in the prompt attends to half of it on average.
+f64 blended_rows_s(const Costs& costs, const BlendPrompt& prompt) {
+  const auto layer_s = [&](f64 n_rows) {
+    const f64 n_steps = std::max<f64>(prompt.n_chunks, std::ceil(n_rows / costs.rows_max));
+    return costs.layer_s * n_steps + n_rows * (costs.token_s + costs.squared_s * prompt.n_tokens);
+  };
+  const u32 n_others = prompt.n_tokens - prompt.n_there - prompt.n_chunk_tokens;
+  return prompt.n_check_layers * layer_s(prompt.n_chunk_tokens) +
+         costs.n_layers * layer_s(prompt.share * prompt.n_chunk_tokens + n_others);
 }
 
 }  // namespace tarn::control

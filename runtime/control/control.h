@@ -87,10 +87,21 @@ struct ChunkDecision {
   f64 share = 1;
   f64 least = 1;
   f64 load_s = 0, prefill_s = 0;          // 0: the profile does not know
+  f64 blend_s = 0;                        // of the whole prompt, chunks blended
   u32 n_chunk_tokens = 0, n_on_disk = 0;  // the latter of an adaptive one
   bool is_adaptive = false;
 };
 // By the profile, or with a state by what was learned.
 ChunkDecision decide_chunks(const Costs& costs, const ChunkPrompt& prompt, const State* state);
+
+// A prompt whose chunks are blended; n_there of its first tokens have KV.
+struct BlendPrompt {
+  u32 n_tokens = 0, n_there = 0;
+  u32 n_chunks = 0, n_chunk_tokens = 0;
+  u32 n_check_layers = 0;  // whose KV is computed to choose rows
+  f64 share = 1;
+};
+// Seconds of its rows (costs.h: T_blend).
+f64 blended_rows_s(const Costs& costs, const BlendPrompt& prompt);
 
 }  // namespace tarn::control

@@ -55,6 +55,11 @@ class Controller {
   // Of a prompt with chunks, by the profile, as if all of their KV lay on the disk; or where the
   // configuration is adaptive, by what was learned, and by the tokens whose KV lies there.
   ChunkDecision decide_share(u32 n_tokens, u32 n_chunk_tokens, u32 n_on_disk, f64 least) const;
+  // While KV of its chunks is read for load_s; 0: the profile does not know.
+  f64 blend_s(const BlendPrompt& prompt, f64 load_s) const {
+    if (!args_.costs.has_prefill()) return 0;
+    return std::max(load_s, state_.prefill.factor * blended_rows_s(args_.costs, prompt));
+  }
 
  private:
   explicit Controller(const Args& args) : args_(args) {}

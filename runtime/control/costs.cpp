@@ -7,9 +7,10 @@
 
 namespace tarn::control {
 
-Costs costs_of(const BoxConfig& box, u32 n_layers) {
+Costs costs_of(const BoxConfig& box, u32 n_layers, u32 rows_max) {
   const auto seconds = [](u64 n, f64 unit_s) { return static_cast<f64>(n) * unit_s; };
   return {.n_layers = n_layers,
+          .rows_max = rows_max,
           .layer_s = seconds(box.layer.layer_ns, 1e-9),
           .token_s = seconds(box.layer.token_ps, 1e-12),
           .squared_s = seconds(box.layer.squared_fs, 1e-15),

@@ -5,6 +5,8 @@
 //   T_load           requests * request + bytes * byte + decode time of what lies encoded
 //   T_recompute(r)   r * Prefill
 //   r_eq             T_load / Prefill: more is recomputed for free while KV is loaded
+//   T_blend(r)       the larger of T_load and: check layers of chunks, then their rows that are
+//                    chosen and the prompt's other ones in all layers; a step a chunk at least
 //   sources          CacheBlend, arXiv:2405.16444, section 5.1; PQCache, arXiv:2407.12820,
 //                    equations 1 to 3 (method/index_jobs.h has the third)
 //   thread           any
@@ -35,7 +37,7 @@ struct Costs {
     return n_requests * request_s + n_bytes * byte_s + decode_s;
   }
 };
-Costs costs_of(const BoxConfig& box, u32 n_layers);
+Costs costs_of(const BoxConfig& box, u32 n_layers, u32 rows_max);
 
 // The share of chunks that is computed anew: r_eq, but `least` at least, and 1 at most.
 f64 recompute_share(f64 least, f64 load_s, f64 prefill_s);

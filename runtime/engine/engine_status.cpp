@@ -75,9 +75,7 @@ void Engine::note_opened(const Config& config) {
                  config.box.power_mode.data(), power.mode.data());
   }
   const u32 n_layers = model_.spec.n_cache_layers;
-  control::Costs costs = control::costs_of(config.box, n_layers);
-  costs.rows_max = plan_.rows_max;
-  controller_.init({.costs = costs,
+  controller_.init({.costs = control::costs_of(config.box, n_layers, plan_.rows_max),
                     .is_adaptive = config.quality == QualityChoice::adaptive,
                     .has_disk = kv_.has_tiers(),
                     .page_tokens = plan_.group_shape.page_tokens,

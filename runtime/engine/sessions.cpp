@@ -162,18 +162,27 @@ void Sessions::add_chunks(Session& s, const Parts& parts, std::span<const u32> i
               s.idx, s.blending.share, s.blending.load_s, s.blending.prefill_s);
   }
   const auto share = static_cast<f32>(s.blending.share);
+  s.blending.blend_s = s.blending.prefill_s;
   if (share == 1) return;
   const u32 first_id = begin > 0 ? s.ids[0] : ids[0];
+  control::BlendPrompt prompt{.n_tokens = begin + static_cast<u32>(ids.size()),
+                              .n_there = begin,
+                              .n_check_layers = blend_.n_check_layers(),
+                              .share = s.blending.share};
   s.chunks.begin_feed();
   for (const method::ChunkSpan& part : parts.chunks) {
-    if (s.chunks.is_full()) return;
+    if (s.chunks.is_full()) break;
     if (part.begin >= part.end || begin + part.begin < s.n_ids) continue;
-    auto chunk = blend_.chunk_of({begin + part.begin, begin + part.end}, first_id,
-                                 begin + static_cast<u32>(ids.size()));
+    auto chunk = blend_.chunk_of({begin + part.begin, begin + part.end}, first_id, prompt.n_tokens);
     if (!chunk) continue;
+    if (begin == 0 && prompt.n_chunks == 0)
+      prompt.n_there = kv_.prefixes().cached(s.root, ids.first(chunk->begin)).n_tokens();
+    ++prompt.n_chunks;
+    prompt.n_chunk_tokens += chunk->n_tokens();
     chunk->recompute = share;
     s.chunks.add(*chunk);
   }
+  s.blending.blend_s = controller_.blend_s(prompt, s.blending.load_s);
 }
 
 Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids, const Parts& parts) {

@@ -33,13 +33,16 @@ std::string explanation_text(const tarn_explanation& e) {
         reads ? e.compute_s : e.load_s);
   }
   if (e.chunk_tokens > 0) {
-    add(text, "chunks: %u tokens, %.1f %% of them computed anew (%.1f %% at least)\n",
+    add(text, "chunks: %u tokens, %.1f %% of them computed anew (%.1f %% at least)",
         e.chunk_tokens, 100 * static_cast<double>(e.recompute),
         100 * static_cast<double>(e.recompute_least));
     if (e.chunk_prefill_s > 0) {
+      add(text, ": %.3f s for the input\n", e.chunk_blend_s);
       add(text,
           "  reading their KV takes %.3f s, as long as computing %.1f %%; all would take %.3f s\n",
           e.chunk_load_s, 100 * e.chunk_load_s / e.chunk_prefill_s, e.chunk_prefill_s);
+    } else {
+      text += "\n";
     }
     if (e.adaptive != 0)
       add(text, "  adaptive: %u of the tokens lay on the disk\n", e.chunk_tokens_on_disk);

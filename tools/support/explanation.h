@@ -18,7 +18,8 @@ void write_explanation(const tarn_explanation& e, Json& json) {
   json.key("on_disk").number(e.chunk_tokens_on_disk);
   json.key("recompute").real(static_cast<double>(e.recompute));
   json.key("recompute_least").real(static_cast<double>(e.recompute_least));
-  json.key("load_s").real(e.chunk_load_s).key("prefill_s").real(e.chunk_prefill_s).end_object();
+  json.key("load_s").real(e.chunk_load_s).key("prefill_s").real(e.chunk_prefill_s);
+  json.key("blend_s").real(e.chunk_blend_s).end_object();
   json.key("prefill_factor").real(e.prefill_factor).key("disk_factor").real(e.disk_factor);
   json.key("adaptive").boolean(e.adaptive != 0);
 }

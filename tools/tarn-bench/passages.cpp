@@ -83,6 +83,7 @@ FirstToken time_first_token(engine::Engine& engine, const PassagesPrompt& prompt
   const u64 begin_ns = clock.now_ns();
   value_of(share ? engine.feed(session, prompt.ids, {prompt.chunks, *share})
                  : engine.feed(session, prompt.ids));
+  const f64 predicted_s = engine.session_state(session).blending.blend_s;
   value_of(engine.generate(session, {.max_tokens = 1, .ignore_end = true}));
   engine::Event event{};
   char text[256];
@@ -99,6 +100,7 @@ FirstToken time_first_token(engine::Engine& engine, const PassagesPrompt& prompt
   engine.destroy_session(session);
   const engine::DiskTrace after = engine.status().counters.disk;
   return {.seconds = static_cast<f64>(first_ns - begin_ns) * 1e-9,
+          .predicted_s = predicted_s,
           .disk_bytes = after.bytes_read - before.bytes_read,
           .disk_wait_ns = after.wait_ns - before.wait_ns,
           .reused = event.done.reused};

@@ -41,6 +41,7 @@ struct PassagesText {
 
 struct FirstToken {
   f64 seconds = 0;
+  f64 predicted_s = 0;  // of blending; 0: without a profile
   u64 disk_bytes = 0, disk_wait_ns = 0;
   kv::Reused reused{};
 };

@@ -185,9 +185,7 @@ class Box {
 };
 
 f64 prefill_seconds(const Measured& measured, const LayerCost& cost, f64 from, f64 to) {
-  control::Costs costs = control::costs_of({.layer = cost}, /*n_layers=*/1);
-  costs.rows_max = measured.rows_max;
-  return costs.prefill_s(from, to);
+  return control::costs_of({.layer = cost}, /*n_layers=*/1, measured.rows_max).prefill_s(from, to);
 }
 
 f64 clustering_seconds(const LayerCost& cost, f64 n_rows, f64 n_sampled, f64 n_updates) {

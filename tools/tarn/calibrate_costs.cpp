@@ -160,7 +160,7 @@ void fit_disk(const std::vector<DiskReads>& reads, BoxConfig* box) {
 }
 
 void print_disk(const std::vector<DiskReads>& reads, const BoxConfig& box, const KvGroups& kv) {
-  const control::Costs costs = control::costs_of(box, kv.n_layers);
+  const control::Costs costs = control::costs_of(box, kv.n_layers, kChunkTokens);
   char what[64];
   for (const DiskReads& r : reads) {
     std::snprintf(what, sizeof what, "a read of %llu KiB, %.2f GB/s",

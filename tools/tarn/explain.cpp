@@ -37,6 +37,7 @@ tarn_explanation explanation_of(const rapidjson::Value& control) {
   e.chunk_tokens_on_disk = tokens(chunks, "on_disk");
   e.chunk_load_s = number_of(chunks, "load_s");
   e.chunk_prefill_s = number_of(chunks, "prefill_s");
+  e.chunk_blend_s = number_of(chunks, "blend_s");
   e.prefill_factor = number_of(control, "prefill_factor");
   e.disk_factor = number_of(control, "disk_factor");
   e.adaptive = is_true(control, "adaptive") ? 1 : 0;

@@ -5,10 +5,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
 
+#include "runtime/control/control.h"
 #include "runtime/control/window.h"
 
 namespace tarn::control::costs_test {
@@ -62,15 +64,38 @@ TEST_CASE("units of the profile") {
   box.layer = {.layer_ns = 422'000, .token_ps = 2'539'000, .squared_fs = 47'500};
   box.disk_request_ns = 1000;
   box.disk_byte_fs = 333'000;  // 3 GB/s
-  const Costs costs = costs_of(box, 32);
+  const Costs costs = costs_of(box, 32, 8192);
   // Equation 2 of PQCache, a layer of Llama-3.1-8B on a 4090.
   CHECK(costs.prefill_s(0, 8000) / 32 ==
         doctest::Approx(4.22e-4 + 2.539e-6 * 8000 + 4.75e-11 * 8000 * 8000));
   CHECK(costs.load_s(100, 3e9) == doctest::Approx(100e-6 + 0.999));
   CHECK(costs.has_prefill());
   CHECK(costs.has_disk());
-  CHECK_FALSE(costs_of({}, 32).has_prefill());
-  CHECK_FALSE(costs_of({}, 32).has_disk());
+  CHECK_FALSE(costs_of({}, 32, 512).has_prefill());
+  CHECK_FALSE(costs_of({}, 32, 512).has_disk());
+}
+
+TEST_CASE("a blended prompt: check layers of its chunks, their chosen rows and the rest in all") {
+  const Costs costs{
+      .n_layers = 32, .rows_max = 512, .layer_s = 1e-3, .token_s = 2e-6, .squared_s = 5e-11};
+  struct Case {
+    const char* name;
+    BlendPrompt prompt;
+    f64 n_check_rows, n_check_steps, n_rows, n_steps;
+  };
+  const Case cases[] = {
+      {"six chunks and a question", {3104, 0, 6, 3072, 1, 0.15}, 3072, 6, 492.8, 6},
+      {"the first one's KV is there", {3104, 512, 5, 2560, 1, 0.15}, 2560, 5, 416, 5},
+      {"long ones", {4128, 0, 1, 4096, 2, 0.5}, 4096, 8, 2080, 5},
+      {"no rows are chosen anew", {3104, 0, 6, 3072, 0, 0}, 0, 0, 32, 6},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(std::string(c.name));
+    const f64 row_s = 2e-6 + 5e-11 * c.prompt.n_tokens;
+    const f64 check_s = c.prompt.n_check_layers * (1e-3 * c.n_check_steps + c.n_check_rows * row_s);
+    const f64 rows_s = 32 * (1e-3 * c.n_steps + c.n_rows * row_s);
+    CHECK(blended_rows_s(costs, c.prompt) == doctest::Approx(check_s + rows_s));
+  }
 }
 
 TEST_CASE("selection pays from where its step takes less") {
