@@ -65,15 +65,18 @@ ChunkDecision decide_chunks(const Costs& costs, const ChunkPrompt& prompt, const
           .prefill_s = prefill_s};
 }
 
-// A row anywhere in the prompt attends to half of it on average.
+// A row anywhere in the prompt attends to half of it on average. Of a prompt's rows the last layer
+// computes K and V alone, so each layer in front of it takes more than the average.
 f64 blended_rows_s(const Costs& costs, const BlendPrompt& prompt) {
   const auto layer_s = [&](f64 n_rows) {
     const f64 n_steps = std::max<f64>(prompt.n_chunks, std::ceil(n_rows / costs.rows_max));
     return costs.layer_s * n_steps + n_rows * (costs.token_s + costs.squared_s * prompt.n_tokens);
   };
+  const f64 n_layers = costs.n_layers, n_check_layers = prompt.n_check_layers;
+  const f64 of_check = n_check_layers * n_layers / std::max(1.0, n_layers - 1);
   const u32 n_others = prompt.n_tokens - prompt.n_there - prompt.n_chunk_tokens;
-  return prompt.n_check_layers * layer_s(prompt.n_chunk_tokens) +
-         costs.n_layers * layer_s(prompt.share * prompt.n_chunk_tokens + n_others);
+  return of_check * layer_s(prompt.n_checked) +
+         n_layers * layer_s(prompt.share * prompt.n_chunk_tokens + n_others);
 }
 
 }  // namespace tarn::control

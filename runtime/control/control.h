@@ -98,6 +98,7 @@ ChunkDecision decide_chunks(const Costs& costs, const ChunkPrompt& prompt, const
 struct BlendPrompt {
   u32 n_tokens = 0, n_there = 0;
   u32 n_chunks = 0, n_chunk_tokens = 0;
+  u32 n_checked = 0;       // tokens up to the end of the last chunk
   u32 n_check_layers = 0;  // whose KV is computed to choose rows
   f64 share = 1;
 };

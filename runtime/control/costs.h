@@ -5,8 +5,8 @@
 //   T_load           requests * request + bytes * byte + decode time of what lies encoded
 //   T_recompute(r)   r * Prefill
 //   r_eq             T_load / Prefill: more is recomputed for free while KV is loaded
-//   T_blend(r)       the larger of T_load and: check layers of chunks, then their rows that are
-//                    chosen and the prompt's other ones in all layers; a step a chunk at least
+//   T_blend(r)       the larger of T_load and: check layers of all up to the last chunk's end, then
+//                    the rows of chunks that are chosen and the prompt's other ones in all layers
 //   sources          CacheBlend, arXiv:2405.16444, section 5.1; PQCache, arXiv:2407.12820,
 //                    equations 1 to 3 (method/index_jobs.h has the third)
 //   thread           any

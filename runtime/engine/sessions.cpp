@@ -179,6 +179,7 @@ void Sessions::add_chunks(Session& s, const Parts& parts, std::span<const u32> i
       prompt.n_there = kv_.prefixes().cached(s.root, ids.first(chunk->begin)).n_tokens();
     ++prompt.n_chunks;
     prompt.n_chunk_tokens += chunk->n_tokens();
+    prompt.n_checked = chunk->end;
     chunk->recompute = share;
     s.chunks.add(*chunk);
   }
