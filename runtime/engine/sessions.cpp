@@ -165,10 +165,11 @@ void Sessions::add_chunks(Session& s, const Parts& parts, std::span<const u32> i
   s.blending.blend_s = s.blending.prefill_s;
   if (share == 1) return;
   const u32 first_id = begin > 0 ? s.ids[0] : ids[0];
-  control::BlendPrompt prompt{.n_tokens = begin + static_cast<u32>(ids.size()),
-                              .n_there = begin,
-                              .n_check_layers = blend_.n_check_layers(),
-                              .share = s.blending.share};
+  control::BlendPrompt prompt{
+      .n_tokens = begin + static_cast<u32>(ids.size()),
+      .n_there = begin,
+      .n_check_layers = plan_.blend_sizes(model_.spec).n_check_cache_layers(),
+      .share = s.blending.share};
   s.chunks.begin_feed();
   for (const method::ChunkSpan& part : parts.chunks) {
     if (s.chunks.is_full()) break;

@@ -83,7 +83,6 @@ class Blend {
   void init(const Args& args);
   void close() { args_ = {}; }
   bool is_on() const { return args_.kv != nullptr; }
-  u32 n_check_layers() const { return args_.sizes.n_check_cache_layers(); }
 
   // The tokens of this part whose KV can be placed, of n_ids tokens that begin with first_id.
   // Nothing where it is too short, or stands where it would be computed.
