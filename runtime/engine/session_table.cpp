@@ -65,8 +65,8 @@ void SessionTable::take_prefix(Session& s, u32 n_ids) {
   s.n_taken = std::max(s.n_taken, s.sequence.n_slots());
 }
 
-// Once for what was fed, however often it waits. Where memory has no room for all of its KV, what is
-// computed would go to the disk again.
+// Once for what was fed, however often it waits. Where not all of its KV has room in memory, what
+// is computed would go to the disk again.
 void SessionTable::decide_loading(Session& s) {
   const u32 page_tokens = plan_.group_shape.page_tokens;
   if (s.decided_order == s.order && s.decided_fed == s.turns.n_fed()) return;
