@@ -259,15 +259,13 @@ Session* SessionTable::room_holder(const Session& needs) {
   Session *idle = nullptr, *waits = nullptr, *runs = nullptr;
   for (Session& s : sessions_) {
     if (&s == &needs || !can_park(s)) continue;
+    const bool is_background = needs.priority == Priority::interactive &&
+                               s.priority == Priority::background && comes_before(needs, s);
     if (s.state == SessionState::idle) {
       if (idle == nullptr || s.used_at < idle->used_at) idle = &s;
-    } else if (!needs.is_busy()) {
-      continue;
-    } else if (s.waits()) {
+    } else if (needs.is_busy() && s.waits()) {
       if (waits == nullptr || comes_before(*waits, s)) waits = &s;
-    } else if (!comes_before(needs, s)) {
-      continue;
-    } else if (s.priority == Priority::background && needs.priority == Priority::interactive) {
+    } else if (needs.is_busy() && is_background) {
       if (runs == nullptr || comes_before(*runs, s)) runs = &s;
     }
   }
