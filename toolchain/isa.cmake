@@ -4,9 +4,9 @@
 include(CheckCXXCompilerFlag)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(TARN_ISA_SUFFIXES avx2 avx512)
-  set(TARN_ISA_FLAGS_avx2 -mavx2 -mf16c)
-  set(TARN_ISA_FLAGS_avx512 -mavx2 -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
-      -mprefer-vector-width=512)
+  set(TARN_ISA_FLAGS_avx2 -mavx2 -mf16c -mfma)
+  set(TARN_ISA_FLAGS_avx512 ${TARN_ISA_FLAGS_avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq
+      -mavx512vnni -mprefer-vector-width=512)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # gcc's own AVX-512 intrinsics start from an undefined register and warn about it (PR 105593).
     list(APPEND TARN_ISA_FLAGS_avx512 -Wno-uninitialized -Wno-maybe-uninitialized)

@@ -11,17 +11,17 @@
 //
 // Row n attends to slots [0, visible[n]) of its own table. Operations per head, in this order:
 //   tile = one page; tiles in ascending order from slot 0. Within a tile, for its visible slots t:
-//     s[t] = (sum over i ascending of q[i]*k[t][i]) * scale            sequential f32 from 0
+//     s[t] = (sum over i ascending of q[i]*k[t][i]) * scale            sequential fma from 0
 //     m' = max(m, max s);  c = exp(m - m');  p[t] = exp(s[t] - m')
-//     l[j] = l[j]*c + (sum over t ascending with t mod 16 = j of p[t])   16 lanes, each sum from 0
-//     o[i] = o[i]*c + (sum over t ascending of p[t]*v[t][i])           sequential f32 from 0
+//     l[j] = fma(l[j], c, sum over t ascending with t mod 16 = j of p[t])  16 lanes, sums from 0
+//     o[i] = fma(o[i], c, sum over t ascending of p[t]*v[t][i])        sequential fma from 0
 //   out[i] = o[i] / sum16(l), whose tree adds halves as in kernels/norm/norm.h.
 //   First tile: m = -inf, c = 0 by definition, o = l = 0. visible = 0 gives zeros.
 // A call may take a part of the slots, [slot_begin, slot_end), and leave m, l and o in `state` for
 // the next call. Parts in ascending order, cut at borders of pages, give the bits of one call over
 // all slots. The part that begins at slot 0 initialises the state; the part with the last visible
-// slot of any row writes `out`. So memory for a few pages is enough for any length of KV. No FMA;
-// the same bits on every ISA, for any batch and any split of the rows. K and V enter as f32 (exact
+// slot of any row writes `out`. So memory for a few pages is enough for any length of KV.
+// The same bits on every ISA, for any batch and any split of the rows. K and V enter as f32 (exact
 // from f16; else f32(d) * f32(q)). A NaN or +inf among the scores of a row makes its output NaN.
 // Slots that are not visible to a row never change its output, whatever they hold.
 //

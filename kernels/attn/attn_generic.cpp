@@ -60,7 +60,7 @@ void attend_tile(const Tile& tile, const f32* q, f32 scale, u32 n_slots, const S
   for (u32 t = 0; t < n_slots; ++t) p[t] = 0.0f;
   for (u32 i = 0; i < tile.head_dim; ++i) {
     const f32* k = tile.k + u64{i} * tile.page_tokens;
-    for (u32 t = 0; t < n_slots; ++t) p[t] = p[t] + q[i] * k[t];
+    for (u32 t = 0; t < n_slots; ++t) p[t] = fma_f32(q[i], k[t], p[t]);
   }
   f32 m = *state.m;
   for (u32 t = 0; t < n_slots; ++t) {
@@ -73,14 +73,14 @@ void attend_tile(const Tile& tile, const f32* q, f32 scale, u32 n_slots, const S
     p[t] = exp_f32(p[t] - m);
     lanes[t % 16] = lanes[t % 16] + p[t];
   }
-  for (u32 j = 0; j < 16; ++j) state.l[j] = state.l[j] * c + lanes[j];
+  for (u32 j = 0; j < 16; ++j) state.l[j] = fma_f32(state.l[j], c, lanes[j]);
   *state.m = m;
   for (u32 i = 0; i < tile.head_dim; ++i) sums[i] = 0.0f;
   for (u32 t = 0; t < n_slots; ++t) {
     const f32* v = tile.v + u64{t} * tile.head_dim;
-    for (u32 i = 0; i < tile.head_dim; ++i) sums[i] = sums[i] + p[t] * v[i];
+    for (u32 i = 0; i < tile.head_dim; ++i) sums[i] = fma_f32(p[t], v[i], sums[i]);
   }
-  for (u32 i = 0; i < tile.head_dim; ++i) state.o[i] = state.o[i] * c + sums[i];
+  for (u32 i = 0; i < tile.head_dim; ++i) state.o[i] = fma_f32(state.o[i], c, sums[i]);
 }
 
 // The first of a block's elements that has the largest magnitude. Compared as integers NaN is above

@@ -292,7 +292,7 @@ class AttnVector {
       for (u32 r = 0; r < kStates; ++r) {
         const V element = F::set(q[r][i]);
         for (u32 j = 0; j < kRegisters; ++j) {
-          sums[r][j] = F::add(sums[r][j], F::mul(element, slots[j]));
+          sums[r][j] = F::fma(element, slots[j], sums[r][j]);
         }
       }
     }
@@ -360,7 +360,7 @@ class AttnVector {
     }
     for (u32 j = 0; j < kParts; ++j) {
       const V before = F::load(l + j * F::kLanes);
-      F::store(l + j * F::kLanes, F::add(F::mul(before, F::set(c)), lanes[j]));
+      F::store(l + j * F::kLanes, F::fma(before, F::set(c), lanes[j]));
     }
   }
 
@@ -459,7 +459,7 @@ class AttnVector {
       for (u32 r = 0; r < kStates; ++r) {
         const V weight = F::set(p[r][t]);
         for (u32 j = 0; j < kRegisters; ++j) {
-          sums[r][j] = F::add(sums[r][j], F::mul(weight, dims[j]));
+          sums[r][j] = F::fma(weight, dims[j], sums[r][j]);
         }
       }
     }
@@ -469,7 +469,7 @@ class AttnVector {
       const V c = F::set(c_[states[r]]);
       for (u32 j = 0; j < kRegisters; ++j) {
         const V before = F::load(o + j * F::kLanes);
-        F::store(o + j * F::kLanes, F::add(F::mul(before, c), sums[r][j]));
+        F::store(o + j * F::kLanes, F::fma(before, c, sums[r][j]));
       }
     }
   }

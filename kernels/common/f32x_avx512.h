@@ -31,6 +31,8 @@ struct F32x {
   static V add(V a, V b) { return _mm512_add_ps(a, b); }
   static V sub(V a, V b) { return _mm512_sub_ps(a, b); }
   static V mul(V a, V b) { return _mm512_mul_ps(a, b); }
+  // a * b + c, rounded once.
+  static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
   static V div(V a, V b) { return _mm512_div_ps(a, b); }
   // Returns the second operand if either is NaN.
   static V max(V a, V b) { return _mm512_max_ps(a, b); }

@@ -10,6 +10,26 @@
 
 namespace tarn::kernels {
 
+// a * b + c, rounded once. Without an instruction for it the product is exact in f64, and a sum
+// that is rounded to odd there rounds to f32 as the exact one does (Boldo and Melquiond 2008, IEEE
+// Transactions on Computers 57(4), theorem 3). libm's would be a call for each.
+inline f32 fma_f32(f32 a, f32 b, f32 c) {
+#ifdef __FP_FAST_FMAF
+  return __builtin_fmaf(a, b, c);
+#else
+  const f64 product = f64{a} * f64{b}, more = c;
+  const f64 sum = product + more;
+  const f64 taken = sum - product;
+  const f64 lost = (product - (sum - taken)) + (more - taken);  // exact (Knuth), or NaN
+  // Without a branch, so that loops over it are vectorised.
+  const i64 bits = std::bit_cast<i64>(sum);
+  const u64 signs_differ = static_cast<u64>(bits ^ std::bit_cast<i64>(lost)) >> 63;
+  const i64 step = 1 - 2 * static_cast<i64>(signs_differ);
+  const f64 odd = std::bit_cast<f64>(bits + (step & ((bits & 1) - 1)));
+  return static_cast<f32>(lost * 0 == 0 && lost != 0 ? odd : sum);
+#endif
+}
+
 // Rounds to the nearest integer, ties to even, for |value| <= 2^22.
 inline f32 round_even(f32 value) { return (value + ExpF32::kRound) - ExpF32::kRound; }
 

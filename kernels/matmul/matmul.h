@@ -7,19 +7,19 @@
 //   out      [n_acts, out_stride] f32; only columns [16*tile_begin, min(16*tile_end, n_out)) are
 //            written; aliases nothing
 //
-// A type has one arithmetic for all n_acts, tile ranges and ISAs. Every operation is an IEEE f32
-// multiplication or addition in the order below (no FMA, no horizontal sum). So generic, AVX2 and
-// AVX-512 have the same bits, and so do 1 and 512 rows.
+// A type has one arithmetic for all n_acts, tile ranges and ISAs: IEEE f32 operations in the order
+// below, fused where it says fma, and no sum crosses lanes. So generic, AVX2 and AVX-512 have the
+// same bits, and so do 1 and 512 rows.
 //
 //   f32, f16, bf16   four partial sums p[j], j = k mod 4, each over ascending k from 0:
-//                    p[j] = p[j] + x[k]*w[k]; out = (p[0]+p[1]) + (p[2]+p[3])
+//                    p[j] = fma(x[k], w[k], p[j]); out = (p[0]+p[1]) + (p[2]+p[3])
 //   q8_0, q4_0, q5_0 acc = 0; per 32: i = exact integer dot of q and w (w = stored - 8 for q4_0,
-//                    stored - 16 for q5_0); acc = acc + f32(i) * (d_w * d_x)
+//                    stored - 16 for q5_0); acc = fma(f32(i), d_w * d_x, acc)
 //   q4_k, q5_k       acc = 0; per 32: i = exact integer dot with the unsigned stored value, s = sum
-//                    of q over the 32 (both i32); t = f32(i) * (d*sc) - f32(s) * (dmin*m);
-//                    acc = acc + t * d_x
+//                    of q over the 32 (both i32); t = fma(f32(i), d*sc, -(f32(s) * (dmin*m)));
+//                    acc = fma(t, d_x, acc)
 //   q6_k             acc = 0; per 32: i = sc0 * dot16(q - 32) + sc1 * dot16(q - 32), exact i32;
-//                    acc = acc + f32(i) * (d * d_x)
+//                    acc = fma(f32(i), d * d_x, acc)
 //   then             out = acc, or acc + bias[r]
 //
 // Bound  f32 types: |error| <= (k/4 + 3) * eps * sum|x*w|. Quantised: against the exact product of

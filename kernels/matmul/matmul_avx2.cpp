@@ -92,12 +92,12 @@ __m256i dot_5_bits(const __m256i* codes, const i8* q) {
   return _mm256_add_epi32(add_pairs(first), add_pairs(second));
 }
 
-__m256 scaled(__m256i dot, __m256 d, f32 d_x) {
-  return _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, _mm256_set1_ps(d_x)));
+__m256 add_scaled(__m256 sum, __m256i dot, __m256 d, f32 d_x) {
+  return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, _mm256_set1_ps(d_x)), sum);
 }
 
-// What each type knows: read() takes a strip of half a tile apart, term() is that strip's term for
-// one activation row, sum_of() what term() wants of the sums over 16. `half` is 0 or 1.
+// What each type knows: read() takes a strip of half a tile apart, add_term() adds that strip's
+// term for one activation row, sum_of() is what it wants of the sums over 16. `half` is 0 or 1.
 
 struct Q8_0 {
   static constexpr TileBlock kAt = kTileQ8_0;
@@ -112,7 +112,7 @@ struct Q8_0 {
     }
     d = load_f16(block + half * 16);
   }
-  __m256 term(const PackedAct& act, u32 s) const {
+  __m256 add_term(__m256 sum, const PackedAct& act, u32 s) const {
     __m256i dot = _mm256_setzero_si256();
     for (u32 g = 0; g < kGroups; ++g) {
       const __m256i x = broadcast(act.q + s * kStripElems + g * 4);
@@ -120,7 +120,7 @@ struct Q8_0 {
           _mm256_maddubs_epi16(_mm256_abs_epi8(codes[g]), _mm256_sign_epi8(x, codes[g]));
       dot = _mm256_add_epi32(dot, add_pairs(pairs));
     }
-    return scaled(dot, d, act.scales[s]);
+    return add_scaled(sum, dot, d, act.scales[s]);
   }
 };
 
@@ -135,14 +135,14 @@ struct Q4_0 {
     load_nibbles(block + kAt.strips + half * 32, codes);
     d = load_f16(block + half * 16);
   }
-  __m256 term(const PackedAct& act, u32 s) const {
+  __m256 add_term(__m256 sum, const PackedAct& act, u32 s) const {
     const i8* q = act.q + s * kStripElems;
     __m256i pairs = dot_pairs(codes[0], q);
     for (u32 g = 1; g < kGroups; ++g) {
       pairs = _mm256_add_epi16(pairs, dot_pairs(codes[g], q + g * 4));
     }
     const __m256i dot = _mm256_add_epi32(add_pairs(pairs), _mm256_set1_epi32(act.sums[s]));
-    return scaled(dot, d, act.scales[s]);
+    return add_scaled(sum, dot, d, act.scales[s]);
   }
 };
 
@@ -157,9 +157,9 @@ struct Q5_0 {
     load_5_bits(block + kAt.strips + half * 32, kAt.high, codes);
     d = load_f16(block + half * 16);
   }
-  __m256 term(const PackedAct& act, u32 s) const {
+  __m256 add_term(__m256 sum, const PackedAct& act, u32 s) const {
     const __m256i dot = dot_5_bits(codes, act.q + s * kStripElems);
-    return scaled(_mm256_add_epi32(dot, _mm256_set1_epi32(act.sums[s])), d, act.scales[s]);
+    return add_scaled(sum, _mm256_add_epi32(dot, _mm256_set1_epi32(act.sums[s])), d, act.scales[s]);
   }
 };
 
@@ -193,11 +193,10 @@ struct ScaleAndMin {
     scale = _mm256_mul_ps(load_f16(block + half * 16), _mm256_cvtepi32_ps(sc));
     low = _mm256_mul_ps(load_f16(block + kTileQ4K.dmin + half * 16), _mm256_cvtepi32_ps(m));
   }
-  __m256 term_of(__m256i dot, const PackedAct& act, u32 s) const {
+  __m256 add_term_of(__m256 sum, __m256i dot, const PackedAct& act, u32 s) const {
     const __m256 sum_x = _mm256_castsi256_ps(_mm256_set1_epi32(act.sums[s]));
-    const __m256 value =
-        _mm256_sub_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot), scale), _mm256_mul_ps(sum_x, low));
-    return _mm256_mul_ps(value, _mm256_set1_ps(act.scales[s]));
+    const __m256 value = _mm256_fmsub_ps(_mm256_cvtepi32_ps(dot), scale, _mm256_mul_ps(sum_x, low));
+    return _mm256_fmadd_ps(value, _mm256_set1_ps(act.scales[s]), sum);
   }
 };
 
@@ -209,13 +208,13 @@ struct Q4K : ScaleAndMin {
     load_nibbles(block + kAt.strips + s * kAt.strip_bytes + half * 32, codes);
     read_scales(block, s, half);
   }
-  __m256 term(const PackedAct& act, u32 s) const {
+  __m256 add_term(__m256 sum, const PackedAct& act, u32 s) const {
     const i8* q = act.q + s * kStripElems;
     __m256i pairs = dot_pairs(codes[0], q);
     for (u32 g = 1; g < kGroups; ++g) {
       pairs = _mm256_add_epi16(pairs, dot_pairs(codes[g], q + g * 4));
     }
-    return term_of(add_pairs(pairs), act, s);
+    return add_term_of(sum, add_pairs(pairs), act, s);
   }
 };
 
@@ -227,8 +226,8 @@ struct Q5K : ScaleAndMin {
     load_5_bits(block + kAt.strips + s * kAt.strip_bytes + half * 32, kAt.high, codes);
     read_scales(block, s, half);
   }
-  __m256 term(const PackedAct& act, u32 s) const {
-    return term_of(dot_5_bits(codes, act.q + s * kStripElems), act, s);
+  __m256 add_term(__m256 sum, const PackedAct& act, u32 s) const {
+    return add_term_of(sum, dot_5_bits(codes, act.q + s * kStripElems), act, s);
   }
 };
 
@@ -268,7 +267,7 @@ struct Q6K {
   static __m256i zip(__m128i even, __m128i odd) {
     return _mm256_set_m128i(_mm_unpackhi_epi16(even, odd), _mm_unpacklo_epi16(even, odd));
   }
-  __m256 term(const PackedAct& act, u32 s) const {
+  __m256 add_term(__m256 sum, const PackedAct& act, u32 s) const {
     const i8* q = act.q + s * kStripElems;
     __m256i dot = _mm256_madd_epi16(zeros, _mm256_set1_epi32(act.sums[s]));
     for (u32 g = 0; g < kGroups; g += 2) {
@@ -276,7 +275,7 @@ struct Q6K {
           _mm256_add_epi16(dot_pairs(codes[g], q + g * 4), dot_pairs(codes[g + 1], q + g * 4 + 4));
       dot = _mm256_add_epi32(dot, _mm256_madd_epi16(pairs, scales[g / 4]));
     }
-    return scaled(dot, d, act.scales[s]);
+    return add_scaled(sum, dot, d, act.scales[s]);
   }
 };
 
@@ -324,7 +323,7 @@ void add_span(const Job& job, const u8* span, u32 half, u32 n_strips, const Pack
     const u8* ahead = span + kSpanBytes + s * kStripBytes;  // half 0 fetches for both
     for (u64 i = half * kStripBytes; i < kStripBytes; i += 64) prefetch(ahead + i);
     for (u32 a = 0; a < job.n_acts; ++a) {
-      sums[a] = _mm256_add_ps(sums[a], weights.term(packed[a], s));
+      sums[a] = weights.add_term(sums[a], packed[a], s);
     }
   }
 }

@@ -120,7 +120,7 @@ struct OneScale {
     for (u32 t = 0; t < kTiles; ++t) {
       const __m512i dot = _mm512_add_epi32(first[t], second[t]);
       const __m512 scale = _mm512_mul_ps(w[t].d, d_x);
-      sums[t] = _mm512_add_ps(sums[t], _mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale));
+      sums[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sums[t]);
     }
   }
 };
@@ -140,9 +140,9 @@ struct ScaleAndMin {
     const __m512 d_x = _mm512_set1_ps(act.scales[s]);
     for (u32 t = 0; t < kTiles; ++t) {
       const __m512i sum = _mm512_add_epi32(first[t], second[t]);
-      const __m512 dot = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), w[t].scale);
-      const __m512 term = _mm512_sub_ps(dot, _mm512_mul_ps(sum_x, w[t].low));
-      sums[t] = _mm512_add_ps(sums[t], _mm512_mul_ps(term, d_x));
+      const __m512 below = _mm512_mul_ps(sum_x, w[t].low);
+      const __m512 term = _mm512_fmsub_ps(_mm512_cvtepi32_ps(sum), w[t].scale, below);
+      sums[t] = _mm512_fmadd_ps(term, d_x, sums[t]);
     }
   }
 };
@@ -166,7 +166,7 @@ struct TwoScales {
       const __m512i dot = _mm512_add_epi32(_mm512_mullo_epi32(first[t], w[t].scales[0]),
                                            _mm512_mullo_epi32(second[t], w[t].scales[1]));
       const __m512 scale = _mm512_mul_ps(w[t].d, d_x);
-      sums[t] = _mm512_add_ps(sums[t], _mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale));
+      sums[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sums[t]);
     }
   }
 };

@@ -37,8 +37,7 @@ template <class Type, u32 kRows>
 void add_k(const u8* w, const f32* x, u64 x_stride, __m256 (&partials)[kRows]) {
   const __m256 weights = Type::load(w);
   for (u32 a = 0; a < kRows; ++a) {
-    const __m256 product = _mm256_mul_ps(_mm256_set1_ps(x[a * x_stride]), weights);
-    partials[a] = _mm256_add_ps(partials[a], product);
+    partials[a] = _mm256_fmadd_ps(_mm256_set1_ps(x[a * x_stride]), weights, partials[a]);
   }
 }
 

@@ -1,6 +1,5 @@
 // f32, f16 and bf16 weights: lane r is row r of a tile, one broadcast of x per k and activation
-// row, multiplication and addition apart (matmul.h: no FMA). Up to 4 activation rows share a
-// weight's load; their 4 x 4 partial sums stay in registers.
+// row. Up to 4 activation rows share a weight's load; their 4 x 4 partial sums stay in registers.
 #include <immintrin.h>
 
 #include "kernels/matmul/matmul.h"
@@ -37,8 +36,7 @@ template <class Type, u32 kRows>
 void add_k(const u8* w, const f32* x, u64 x_stride, __m512 (&partials)[kRows]) {
   const __m512 weights = Type::load(w);
   for (u32 a = 0; a < kRows; ++a) {
-    const __m512 product = _mm512_mul_ps(_mm512_set1_ps(x[a * x_stride]), weights);
-    partials[a] = _mm512_add_ps(partials[a], product);
+    partials[a] = _mm512_fmadd_ps(_mm512_set1_ps(x[a * x_stride]), weights, partials[a]);
   }
 }
 

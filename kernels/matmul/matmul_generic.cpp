@@ -1,5 +1,6 @@
 // The portable body of matmul, and the one to read first.
 #include "kernels/common/half.h"
+#include "kernels/common/scalar.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/quant/strip.h"
 
@@ -33,7 +34,7 @@ void float_tile(const MatmulArgs& args, u64 tile, const u8* weights, u64 act_beg
     for (u32 a = 0; a < n; ++a) {
       const f32 x = args.x[(act_begin + a) * args.x_stride + k];
       f32* p = partial[a][k % 4];
-      for (u32 r = 0; r < kTileRows; ++r) p[r] = p[r] + x * w[r];
+      for (u32 r = 0; r < kTileRows; ++r) p[r] = fma_f32(x, w[r], p[r]);
     }
   }
   for (u32 a = 0; a < n; ++a) {
@@ -50,19 +51,19 @@ i32 dot16(const i8* w, const i8* q) {
   return sum;
 }
 
-// One row's 32 weights times one activation row's 32, in f32 and without the activation's scale.
-f32 strip_term(const Strip& strip, const i8* w, bool has_min, const i8* q, const i32* sums,
-               f32 d_x) {
+// acc, and one row's 32 weights times one activation row's 32.
+f32 add_strip(f32 acc, const Strip& strip, const i8* w, bool has_min, const i8* q, const i32* sums,
+              f32 d_x) {
   const i32 dot_low = dot16(w, q), dot_high = dot16(w + 16, q + 16);
   if (has_min) {
     const f32 scale = strip.d * static_cast<f32>(strip.scale[0]);
     const f32 low = strip.dmin * static_cast<f32>(strip.min);
     const f32 dot = static_cast<f32>(dot_low + dot_high);
     const f32 sum = static_cast<f32>(sums[0] + sums[1]);
-    return (dot * scale - sum * low) * d_x;
+    return fma_f32(fma_f32(dot, scale, -(sum * low)), d_x, acc);
   }
   const i32 dot = strip.scale[0] * dot_low + strip.scale[1] * dot_high;
-  return static_cast<f32>(dot) * (strip.d * d_x);
+  return fma_f32(static_cast<f32>(dot), strip.d * d_x, acc);
 }
 
 void quantized_tile(const MatmulArgs& args, u64 tile, const u8* weights, u64 act_begin, u32 n) {
@@ -78,9 +79,8 @@ void quantized_tile(const MatmulArgs& args, u64 tile, const u8* weights, u64 act
       for (u32 e = 0; e < kStripElems; ++e) w[e] = static_cast<i8>(strip.codes[e] - strip.zero);
       for (u32 a = 0; a < n; ++a) {
         const u64 at = (act_begin + a) * args.k + k;
-        const f32 term = strip_term(strip, w, has_min, args.q + at, args.sums + at / 16,
-                                    args.scales[at / kStripElems]);
-        acc[a][r] = acc[a][r] + term;
+        acc[a][r] = add_strip(acc[a][r], strip, w, has_min, args.q + at, args.sums + at / 16,
+                              args.scales[at / kStripElems]);
       }
     }
   }

@@ -3,7 +3,7 @@
 //   x, out   [n_rows, stride] f32, d elements a row; out may be x
 //   weight   [d] f32
 //
-// Sum of squares: 16 lanes, lane j adds x[i]*x[i] for i mod 16 = j in ascending i, then halves are
+// Sum of squares: 16 lanes, lane j = fma(x[i], x[i], lane j) for i mod 16 = j ascending; halves are
 // added (lanes 0-7 to 8-15, then 0-3 to 4-7, then 2, then 1). mean = sum / d; f32 throughout, sqrt
 // and division are IEEE. The same bits on every ISA; a row's result depends on that row alone.
 // Bound   |error| <= (d/64 + 4) * eps * |out|, eps = 2^-23: d/16 + 7 roundings under the root,

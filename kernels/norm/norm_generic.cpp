@@ -11,7 +11,7 @@ void rms_norm_generic(const RmsNormArgs& args) {
     const f32* x = args.x + n * args.x_stride;
     f32* out = args.out + n * args.out_stride;
     f32 lanes[16] = {};
-    for (u32 i = 0; i < args.d; ++i) lanes[i % 16] = lanes[i % 16] + x[i] * x[i];
+    for (u32 i = 0; i < args.d; ++i) lanes[i % 16] = fma_f32(x[i], x[i], lanes[i % 16]);
     const f32 mean = sum16(lanes) / static_cast<f32>(args.d);
     const f32 r = 1.0f / std::sqrt(mean + args.eps);
     for (u32 i = 0; i < args.d; ++i) out[i] = (x[i] * r) * args.weight[i];

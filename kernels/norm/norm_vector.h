@@ -38,14 +38,14 @@ struct NormVector {
     for (; i + 16 <= d; i += 16) {
       for (u32 j = 0; j < kParts; ++j) {
         const V v = F::load(x + i + j * F::kLanes);
-        lanes[j] = F::add(lanes[j], F::mul(v, v));
+        lanes[j] = F::fma(v, v, lanes[j]);
       }
     }
     // Lanes without an element add 0 * 0, which changes no sum of squares.
     for (u32 j = 0; i + j * F::kLanes < d; ++j) {
       const u32 left = d - i - j * F::kLanes;
       const V v = F::load_some(x + i + j * F::kLanes, left < F::kLanes ? left : F::kLanes);
-      lanes[j] = F::add(lanes[j], F::mul(v, v));
+      lanes[j] = F::fma(v, v, lanes[j]);
     }
     return F::sum16(lanes);
   }

@@ -13,7 +13,7 @@
 //               exactly
 //   assign      codes[r] = the c with the largest (sum over i ascending of x[r][i]*centroid[i][c])
 //               - half_norm[c], the lowest c of equals: the nearest centroid by L2. f32, sequential
-//               from 0, no FMA. A value of NaN or -inf never wins; if all values are, the code is
+//               fma from 0. A value of NaN or -inf never wins; if all values are, the code is
 //               0.
 //   accumulate  sums[codes[r]][i] += round_to_even(clamp(x[r][i], -2^16, 2^16) * 2^24),
 //               counts[codes[r]] += 1. A NaN counts as -2^16.

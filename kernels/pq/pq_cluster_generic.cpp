@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/common/half.h"
+#include "kernels/common/scalar.h"
 #include "kernels/pq/pq_cluster.h"
 
 namespace tarn::kernels {
@@ -52,7 +53,8 @@ void pq_assign_generic(const PqAssignArgs& args) {
     u32 code = 0;
     for (u32 c = 0; c < args.n_padded; ++c) {
       f32 dot = 0.0f;
-      for (u32 i = 0; i < args.dims; ++i) dot += x[i] * args.centroids[u64{i} * args.n_padded + c];
+      for (u32 i = 0; i < args.dims; ++i)
+        dot = fma_f32(x[i], args.centroids[u64{i} * args.n_padded + c], dot);
       const f32 value = dot - args.half_norms[c];
       if (value > best) {
         best = value;

@@ -91,7 +91,7 @@ struct PqLut {
                         u64{subspace} * index.dims * index.n_padded + centroid;
     f32 sum = 0.0f;
     for (u32 i = 0; i < index.dims; ++i) {
-      sum += q[dim_of(index, subspace, i)] * load<f32>(column + u64{i} * index.n_padded);
+      sum = fma(q[dim_of(index, subspace, i)], load<f32>(column + u64{i} * index.n_padded), sum);
     }
     store(args.lut + u64{head} * n_entries + entry, sum);
   }
@@ -441,8 +441,8 @@ struct PqAssign {
     const f32* norms = reinterpret_cast<const f32*>(head + index.half_norms_at);
     f32 dot = 0.0f;
     for (u32 i = 0; i < index.dims; ++i) {
-      dot += element(args.keys.type, key, dim_of(index, subspace, i)) *
-             load<f32>(column + u64{i} * index.n_padded);
+      dot = fma(element(args.keys.type, key, dim_of(index, subspace, i)),
+                load<f32>(column + u64{i} * index.n_padded), dot);
     }
     const f32 value = dot - load<f32>(norms + subspace * index.n_padded + c);
     return value > minus_infinity() ? Best{value, c} : Best{minus_infinity(), 0};

@@ -8,7 +8,8 @@
 //   scores     [n_heads, scores_stride] f32
 //   weights    [n_tokens] f32, of the group: they rank the KV head's tokens
 //
-//   lut      lut[h][m][c] = sum over i ascending from 0 of q[h][m*dims + i] * codebook[m][i][c]
+//   lut      lut[h][m][c] = sum over i ascending from 0 of fma(q[h][m*dims + i],
+//            codebook[m][i][c], sum)
 //   score    scores[h][t] = (lut[h][0][code 0 of t] + ... ascending m) * scale
 //   weigh    per head h, over the n_tokens scores s:
 //              M = max s;  p[t] = exp(s[t] - M);
@@ -18,7 +19,7 @@
 //            With one head the order by score is the same, and distinguishes tokens that exp
 //            flushes to 0.
 //
-// No FMA; the same bits on every ISA and for every format; a token's score depends only on its
+// The same bits on every ISA and for every format; a token's score depends only on its
 // codes, so slices (of whole blocks in a packed format) give the bits of one call. A NaN score
 // makes the group's weights NaN. Nothing aliases.
 // Bound  lut: dims * eps * sum|q*c|.  score: (n_subspaces + 1) * eps * sum|lut| * scale.

@@ -12,7 +12,8 @@ void pq_lut_generic(const PqLutArgs& args) {
       f32* lut = args.lut + (u64{h} * args.n_subspaces + m) * args.n_padded;
       for (u32 c = 0; c < args.n_padded; ++c) lut[c] = 0.0f;
       for (u32 i = 0; i < args.dims; ++i) {
-        for (u32 c = 0; c < args.n_padded; ++c) lut[c] += q[i] * centroids[i * args.n_padded + c];
+        for (u32 c = 0; c < args.n_padded; ++c)
+          lut[c] = fma_f32(q[i], centroids[i * args.n_padded + c], lut[c]);
       }
     }
   }

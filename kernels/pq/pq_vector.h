@@ -150,7 +150,7 @@ struct PqVector {
         for (u32 v = 0; v < n_vectors; ++v) {
           const V element = F::set(vectors[v][i]);
           for (u32 j = 0; j < n_registers; ++j) {
-            sums[v][j] = F::add(sums[v][j], F::mul(element, columns[j]));
+            sums[v][j] = F::fma(element, columns[j], sums[v][j]);
           }
         }
       }

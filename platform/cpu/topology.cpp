@@ -52,7 +52,8 @@ CpuFeatures detect() {
   if (!osxsave || !bit(basic.ecx, 28)) return features;
   constexpr u64 kYmm = 0x6, kZmm = 0xE6;  // SSE and AVX; and opmask, upper ZMM halves, ZMM16-31
   const u64 saved = saved_states();
-  features.avx2 = (saved & kYmm) == kYmm && bit(extended.ebx, 5) && bit(basic.ecx, 29);
+  features.avx2 =
+      (saved & kYmm) == kYmm && bit(extended.ebx, 5) && bit(basic.ecx, 29) && bit(basic.ecx, 12);
   features.avx512 = features.avx2 && (saved & kZmm) == kZmm && bit(extended.ebx, 16) &&  // F
                     bit(extended.ebx, 17) && bit(extended.ebx, 30) &&                    // DQ, BW
                     bit(extended.ebx, 31) && bit(extended.ecx, 11);                      // VL, VNNI

@@ -9,7 +9,7 @@
 namespace tarn {
 
 struct CpuFeatures {
-  bool avx2 = false;    // avx2 and f16c
+  bool avx2 = false;    // avx2, f16c and fma
   bool avx512 = false;  // f, bw, vl, dq and vnni, with the OS saving their state
   bool neon_dotprod = false;
   bool crc32c = false;  // x86's SSE4.2 or Arm's CRC32 instructions

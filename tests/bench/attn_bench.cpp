@@ -1,12 +1,12 @@
 // Speed of attention and of the small ops as a share of what the machine can do, both measured in
-// the same run: plain reads for decode, f32 multiplications and additions on registers for prefill.
+// the same run: plain reads for decode, fused multiply-adds of f32 on registers for prefill.
 //
 //   attn_bench [peak] [decode] [prefill] [ops] [--isa NAME] [--type f16|q8_0|q4_0] [--threads N]
 //              [--reps N] [--slots N] [--group N] [--heads N] [--dim N] [--page N]
 //
 // Decode: one row a sequence against `slots` slots, one task a KV head, more KV than the last-level
-// cache holds. Prefill: 16 rows a task. A multiply-accumulate (MAC) is one multiplication and one
-// addition: 2 * dim of them per (row, q head, slot). Build with -DTARN_BENCH=ON.
+// cache holds. Prefill: 16 rows a task. A multiply-accumulate (MAC) is one of them: 2 * dim of them
+// per (row, q head, slot). Build with -DTARN_BENCH=ON.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -34,7 +34,7 @@ struct Options {
   u32 n_threads = 2, n_reps = 7, n_slots = 0, n_group = 4, n_heads = 8, dim = 128, page_tokens = 64;
 };
 
-// 12 chains of dependent additions, each with a multiplication beside it.
+// 12 chains of dependent fused multiply-adds.
 #ifdef TARN_HAVE_AVX512
 __attribute__((target("avx512f"))) void f32_macs_avx512(u64 n) {
   __m512 sums[12];
@@ -42,27 +42,19 @@ __attribute__((target("avx512f"))) void f32_macs_avx512(u64 n) {
   __m512 a = _mm512_set1_ps(0.25f), b = _mm512_set1_ps(0.125f);
   for (u64 i = 0; i < n; i += 12) {
     __asm__ volatile("" : "+v"(a), "+v"(b));
-    for (__m512& sum : sums) {
-      __m512 product = _mm512_mul_ps(a, b);
-      __asm__ volatile("" : "+v"(product));
-      sum = _mm512_add_ps(sum, product);
-    }
+    for (__m512& sum : sums) sum = _mm512_fmadd_ps(a, b, sum);
   }
   for (__m512& sum : sums) __asm__ volatile("" ::"v"(sum));
 }
 #endif
 #ifdef TARN_HAVE_AVX2
-__attribute__((target("avx2"))) void f32_macs_avx2(u64 n) {
+__attribute__((target("avx2,fma"))) void f32_macs_avx2(u64 n) {
   __m256 sums[12];
   for (__m256& sum : sums) sum = _mm256_set1_ps(0.5f);
   __m256 a = _mm256_set1_ps(0.25f), b = _mm256_set1_ps(0.125f);
   for (u64 i = 0; i < n; i += 12) {
     __asm__ volatile("" : "+x"(a), "+x"(b));
-    for (__m256& sum : sums) {
-      __m256 product = _mm256_mul_ps(a, b);
-      __asm__ volatile("" : "+x"(product));
-      sum = _mm256_add_ps(sum, product);
-    }
+    for (__m256& sum : sums) sum = _mm256_fmadd_ps(a, b, sum);
   }
   for (__m256& sum : sums) __asm__ volatile("" ::"x"(sum));
 }

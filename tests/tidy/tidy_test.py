@@ -84,7 +84,7 @@ SAMPLES = [
     ("banned-call", "runtime/kv/bad.cpp", CPP + "void f() { io_uring_submit(nullptr); }\n"),
     ("banned-call", "kernels/act/bad.cpp", CPP + "float f(float x) { return std::exp(x); }\n"),
     ("banned-call", "kernels/act/bad.cpp", CPP + "float f(float x) { return expf(x); }\n"),
-    ("banned-call", "kernels/act/bad.cpp", CPP + "auto f(V x) { return _mm_fmadd_ps(x, x, x); }\n"),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + "auto f(V x) { return _mm_fmadd_ps(x, x, x); }\n"),
     ("banned-call", "runtime/kv/bad.cpp", CPP + "int f() { return rand(); }\n"),
     ("banned-call", "runtime/kv/bad.cpp", CPP + "auto f() { return clock_gettime(1, nullptr); }\n"),
     ("pragma-once", "runtime/kv/bad.h", "// what it is for\n"),
