@@ -5,6 +5,8 @@
 //         the context, over a simulated disk; tokens and logits of sampled rows compared as bytes.
 #include <doctest/doctest.h>
 
+#include <array>
+
 #include "runtime/lab/probe.h"
 #include "tests/runtime/engine/selected_answers.h"
 #include "tests/support/sim_disk.h"
@@ -94,6 +96,19 @@ TEST_CASE("a disk that takes a second a request changes no bit") {
   }
 }
 
+// Steps until `is_reached()`, taking the session's tokens, which have room for so many alone.
+template <class Reached>
+void step_until(Engine& engine, SessionIdx session, Reached is_reached) {
+  Event event;
+  std::array<char, EventRing::kTextBytes> text;
+  while (!is_reached()) {
+    REQUIRE(engine.has_work());
+    engine.step();
+    while (!is_reached() && engine.take_event(session, &event, text)) {
+    }
+  }
+}
+
 TEST_CASE("a slot that cannot be read ends its generation, and no other") {
   const SmallModel model("llama", "q8_0");
   const std::vector<u32> ids = test::random_ids(7, kPrompt), others = test::random_ids(8, 40);
@@ -111,12 +126,13 @@ TEST_CASE("a slot that cannot be read ends its generation, and no other") {
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with(ids);
   REQUIRE(engine.generate(session, {.max_tokens = 200, .ignore_end = true}).has_value());
-  while (lab::Probe::tiers(engine).mover.stats().n_gather_reads == 0) engine.step();
+  const auto& stats = lab::Probe::tiers(engine).mover.stats();
+  step_until(engine, session, [&] { return stats.n_gather_reads > 0; });
   const SessionIdx other = open.session_with(others);
   REQUIRE(engine.generate(other, {.max_tokens = 60, .ignore_end = true}).has_value());
   // Every read comes back with a wrong bit, until one was seen.
   disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
-  while (lab::Probe::tiers(engine).mover.stats().n_lost == 0) engine.step();
+  step_until(engine, session, [&] { return stats.n_lost > 0; });
   disk.script.ppm = {};
   const test::Said failed = test::read_all(engine, session);
   CHECK(failed.done.finish == Finish::error);
