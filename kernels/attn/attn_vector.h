@@ -5,7 +5,8 @@
 // all states. A block has up to 4 states, so that a K or V register is used 4 times and their sums
 // hide the latency of an addition. In the scores a lane is a slot: K is widened to f32 and
 // transposed into a tile of 32 (16) slots that stays in L1, so a dot product needs no sum over
-// lanes. V is widened into a tile of the page, or in registers if there is only one block (decode).
+// lanes. V is widened into a tile of the page. If there is only one block (decode), V and f16 K are
+// widened in registers, each where it is used.
 // Meanwhile the next page's lines are prefetched: pages are not contiguous, and the hardware's
 // prefetcher reached a third of the speed.
 #pragma once
@@ -72,6 +73,7 @@ class AttnVector {
   static constexpr u32 kStatesMax = 4;           // states at a time
   static constexpr u32 kTile = 2;                // registers of slots in a tile of K
   static constexpr u32 kTileSlots = kTile * F::kLanes;
+  static constexpr u32 kPairBytes = 4 * F::kLanes;          // of two dims of kLanes slots in f16
   static constexpr u32 kPanel = F::kLanes == 16 ? 64 : 16;  // dims of a tile of V that lie together
   static constexpr f32 kNone = -__builtin_inff();
   static constexpr u32 kChunkBytes = 16;  // bytes of a slot that load_columns reads
@@ -166,6 +168,7 @@ class AttnVector {
 
   // Slots [t, t + n_tile) of the page, which begin at `slots`; n_tile is F::kLanes or kTileSlots.
   void score_tile(const u8* slots, u32 t, u32 n_tile) {
+    if (decode_ && args_.type == KvType::f16) return score_halves(slots, t, n_tile / F::kLanes);
     for (u32 part = 0; part < n_tile; part += F::kLanes) {
       load_k(slots + part * slot_bytes_, n_tile, k_ + part);
     }
@@ -174,14 +177,36 @@ class AttnVector {
       if (!decode_) ask_ahead(n_tile * slot_bytes_ / n_blocks_);
       with_constant(block.n, [&](auto n) {
         if (n_tile < kTileSlots) {
-          score<n.value, 1, false>(block, t);
+          score<n.value, 1, Tile>(block, t);
         } else if (decode_) {
-          score<n.value, kTile, true>(block, t);
+          score<n.value, kTile, AskingTile>(block, t);
         } else {
-          score<n.value, kTile, false>(block, t);
+          score<n.value, kTile, Tile>(block, t);
         }
       });
     }
+  }
+
+  // Where one block reads a tile, its K stay f16: one store for two dims of kLanes slots.
+  void score_halves(const u8* slots, u32 t, u32 n_parts) {
+    constexpr u32 kElems = kChunkBytes / 2;
+    u8* const tile = reinterpret_cast<u8*>(k_);
+    for (u32 part = 0; part < n_parts; ++part, slots += F::kLanes * slot_bytes_) {
+      u8* k = tile + part * kPairBytes;
+      for (u32 i = 0; i < args_.head_dim; i += kElems) {
+        ask_ahead(ask_load_bytes_);
+        Words words[4];
+        F::load_columns(slots + 2 * i, slot_bytes_, words);
+        for (const Words pair : words) {
+          F::store_halves(k, pair);
+          k += n_parts * kPairBytes;
+        }
+      }
+    }
+    with_constant(blocks_[0].n, [&](auto n) {
+      n_parts < kTile ? score<n.value, 1, HalfTile>(blocks_[0], t)
+                      : score<n.value, kTile, HalfTile>(blocks_[0], t);
+    });
   }
 
   // Prefetches lines of the next page. All loops over the page call it, spread over their time,
@@ -206,7 +231,6 @@ class AttnVector {
     constexpr u32 kElems = kChunkBytes / 2;
     u32 i = 0;
     for (; i + kElems <= args_.head_dim; i += kElems) {
-      if (decode_) ask_ahead(ask_load_bytes_);
       load_chunk_f16(slots + 2 * i, slot_bytes_, kElems / 2, n_tile, k + i * n_tile);
     }
     if (i == args_.head_dim) return;
@@ -270,7 +294,26 @@ class AttnVector {
     }
   }
 
-  template <u32 kStates, u32 kRegisters, bool kAsk>
+  // How two dims of a tile lie: register j of n of the first (second = 0) or of the second.
+  struct Tile {
+    static constexpr bool kAsk = false;
+    static constexpr u32 kBytes = 2 * F::kLanes * sizeof(f32);  // of one register of both
+    static V load(const u8* pair, u32 second, u32 j, u32 n) {
+      return F::load(reinterpret_cast<const f32*>(pair) + (second * n + j) * F::kLanes);
+    }
+  };
+  struct AskingTile : Tile {
+    static constexpr bool kAsk = true;
+  };
+  struct HalfTile {
+    static constexpr bool kAsk = true;
+    static constexpr u32 kBytes = kPairBytes;
+    static V load(const u8* pair, u32 second, u32 j, u32 /*n*/) {
+      return F::load_f16(pair + j * kPairBytes + second * (kPairBytes / 2));
+    }
+  };
+
+  template <u32 kStates, u32 kRegisters, class Layout>
   void score(const Block& block, u32 t) {
     V sums[kStates][kRegisters];
     for (auto& state : sums) {
@@ -278,25 +321,24 @@ class AttnVector {
     }
     const f32* q[kStates];
     for (u32 r = 0; r < kStates; ++r) q[r] = block.q[r];
-    const f32* k = k_;
+    const u8* k = reinterpret_cast<const u8*>(k_);
     const u8* ahead = ahead_;
+    for (u32 i = 0; i < args_.head_dim; i += 2, k += kRegisters * Layout::kBytes) {
 #pragma GCC unroll 2
-    for (u32 i = 0; i < args_.head_dim; ++i) {
-      if (kAsk) F::prefetch(ahead);
-      ahead += ask_score_bytes_;
-      V slots[kRegisters];
-      for (V& slot : slots) {
-        slot = F::load(k);
-        k += F::kLanes;
-      }
-      for (u32 r = 0; r < kStates; ++r) {
-        const V element = F::set(q[r][i]);
-        for (u32 j = 0; j < kRegisters; ++j) {
-          sums[r][j] = F::fma(element, slots[j], sums[r][j]);
+      for (u32 second = 0; second < 2; ++second) {
+        if (Layout::kAsk) F::prefetch(ahead);
+        ahead += ask_score_bytes_;
+        V slots[kRegisters];
+        for (u32 j = 0; j < kRegisters; ++j) slots[j] = Layout::load(k, second, j, kRegisters);
+        for (u32 r = 0; r < kStates; ++r) {
+          const V element = F::set(q[r][i + second]);
+          for (u32 j = 0; j < kRegisters; ++j) {
+            sums[r][j] = F::fma(element, slots[j], sums[r][j]);
+          }
         }
       }
     }
-    if (kAsk) ahead_ = ahead;
+    if (Layout::kAsk) ahead_ = ahead;
     store_scores<kStates, kRegisters>(block, t, sums);
   }
 

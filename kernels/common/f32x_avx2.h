@@ -106,11 +106,11 @@ struct F32x {
     out[2] = _mm256_unpacklo_epi64(high01, high23);
     out[3] = _mm256_unpackhi_epi64(high01, high23);
   }
+  static void store_halves(u8* target, Words words) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), split_halves(words));
+  }
   static void widen_f16(Words words, V (&out)[2]) {
-    const __m256i evens_first =
-        _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15,  //
-                         0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    const __m256i split = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words, evens_first), 0xd8);
+    const __m256i split = split_halves(words);
     out[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(split));
     out[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(split, 1));
   }
@@ -141,6 +141,12 @@ struct F32x {
   }
 
  private:
+  static __m256i split_halves(Words words) {
+    const __m256i evens_first =
+        _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15,  //
+                         0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    return _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words, evens_first), 0xd8);
+  }
   static V from_u4(__m256i words) {
     const __m256i q = _mm256_and_si256(words, _mm256_set1_epi32(15));
     return _mm256_cvtepi32_ps(_mm256_sub_epi32(q, _mm256_set1_epi32(8)));

@@ -115,12 +115,12 @@ struct F32x {
     out[2] = _mm512_unpacklo_epi64(high01, high23);
     out[3] = _mm512_unpackhi_epi64(high01, high23);
   }
-  // The two f16 of each word.
+  // The two f16 of each word: the first ones of all lanes, then the second ones.
+  static void store_halves(u8* target, Words words) {
+    _mm512_storeu_si512(target, split_halves(words));
+  }
   static void widen_f16(Words words, V (&out)[2]) {
-    const __m512i evens_first =
-        _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1,  //
-                         30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-    const __m512i split = _mm512_permutexvar_epi16(evens_first, words);
+    const __m512i split = split_halves(words);
     out[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(split));
     out[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(split, 1));
   }
@@ -158,6 +158,12 @@ struct F32x {
  private:
   static constexpr i32 kSign = static_cast<i32>(0x80000000u);
 
+  static __m512i split_halves(Words words) {
+    const __m512i evens_first =
+        _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1,  //
+                         30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    return _mm512_permutexvar_epi16(evens_first, words);
+  }
   static V from_u4(__m512i words) {
     const __m512i q = _mm512_and_si512(words, _mm512_set1_epi32(15));
     return _mm512_cvtepi32_ps(_mm512_sub_epi32(q, _mm512_set1_epi32(8)));
