@@ -5,7 +5,7 @@
 // all states. A block has up to 4 states, so that a K or V register is used 4 times and their sums
 // hide the latency of an addition. In the scores a lane is a slot: K is widened to f32 and
 // transposed into a tile of 32 (16) slots that stays in L1, so a dot product needs no sum over
-// lanes. V is widened into a tile of the page. If there is only one block (decode), V and f16 K are
+// lanes. V is widened into a tile of the page. If there is only one block (decode), V and K are
 // widened in registers, each where it is used.
 // Meanwhile the next page's lines are prefetched: pages are not contiguous, and the hardware's
 // prefetcher reached a third of the speed.
@@ -169,20 +169,16 @@ class AttnVector {
   // Slots [t, t + n_tile) of the page, which begin at `slots`; n_tile is F::kLanes or kTileSlots.
   void score_tile(const u8* slots, u32 t, u32 n_tile) {
     if (decode_ && args_.type == KvType::f16) return score_halves(slots, t, n_tile / F::kLanes);
+    if (decode_) return score_bytes(slots, t, n_tile / F::kLanes);
     for (u32 part = 0; part < n_tile; part += F::kLanes) {
       load_k(slots + part * slot_bytes_, n_tile, k_ + part);
     }
     for (u32 b = 0; b < n_blocks_; ++b) {
       const Block& block = blocks_[b];
-      if (!decode_) ask_ahead(n_tile * slot_bytes_ / n_blocks_);
+      ask_ahead(n_tile * slot_bytes_ / n_blocks_);
       with_constant(block.n, [&](auto n) {
-        if (n_tile < kTileSlots) {
-          score<n.value, 1, Tile>(block, t);
-        } else if (decode_) {
-          score<n.value, kTile, AskingTile>(block, t);
-        } else {
-          score<n.value, kTile, Tile>(block, t);
-        }
+        n_tile < kTileSlots ? score<n.value, 1, Tile>(block, t)
+                            : score<n.value, kTile, Tile>(block, t);
       });
     }
   }
@@ -207,6 +203,70 @@ class AttnVector {
       n_parts < kTile ? score<n.value, 1, HalfTile>(blocks_[0], t)
                       : score<n.value, kTile, HalfTile>(blocks_[0], t);
     });
+  }
+
+  // Likewise the integers of q8_0 and q4_0 as bytes, four dims of kLanes slots together; behind
+  // them the scales of each block of 32 dims, f32.
+  void score_bytes(const u8* slots, u32 t, u32 n_parts) {
+    const u32 half_bytes = args_.type == KvType::q8_0 ? kChunkBytes : 0;
+    const u32 block_bytes = args_.type == KvType::q8_0 ? kQ8Bytes : kQ4Bytes;
+    u8* const tile = reinterpret_cast<u8*>(k_);
+    f32* const scales = k_ + u64{args_.head_dim} * n_parts * F::kLanes / sizeof(f32);
+    for (u32 part = 0; part < n_parts; ++part, slots += F::kLanes * slot_bytes_) {
+      const u8* column = slots;
+      u8* k = tile + part * 4 * F::kLanes;
+      for (u32 i = 0; i < args_.head_dim; i += kBlockElems, column += block_bytes) {
+        ask_ahead(ask_load_bytes_ * kBlockElems / 8);
+        Words words[4];
+        F::load_columns(column, slot_bytes_, words);
+        V scale[2];  // the first two bytes of a block are its scale
+        F::widen_f16(words[0], scale);
+        F::store(scales + (i / kBlockElems * n_parts + part) * F::kLanes, scale[0]);
+        F::load_columns(column + 2, slot_bytes_, words);
+        for (u32 half = 0; half < 2; ++half) {
+          if (half * half_bytes > 0) F::load_columns(column + 2 + half_bytes, slot_bytes_, words);
+          for (const Words four : words) {
+            F::store_bytes(k, half_bytes > 0 ? four : F::nibbles(four, half));
+            k += n_parts * 4 * F::kLanes;
+          }
+        }
+      }
+    }
+    with_constant(blocks_[0].n, [&](auto n) {
+      n_parts < kTile ? add_byte_scores<n.value, 1>(blocks_[0], t, scales)
+                      : add_byte_scores<n.value, kTile>(blocks_[0], t, scales);
+    });
+  }
+
+  template <u32 kStates, u32 kRegisters>
+  void add_byte_scores(const Block& block, u32 t, const f32* scales) {
+    V sums[kStates][kRegisters];
+    for (auto& state : sums) {
+      for (V& sum : state) sum = F::zero();
+    }
+    const f32* q[kStates];
+    for (u32 r = 0; r < kStates; ++r) q[r] = block.q[r];
+    const u8* k = reinterpret_cast<const u8*>(k_);
+    const u8* ahead = ahead_;
+    V d[kRegisters];
+    for (u32 i = 0; i < args_.head_dim; i += 4, k += kRegisters * 4 * F::kLanes) {
+      for (u32 j = 0; j < kRegisters; ++j)
+        d[j] = F::load(scales + (i / kBlockElems * kRegisters + j) * F::kLanes);
+#pragma GCC unroll 4
+      for (u32 e = 0; e < 4; ++e) {
+        F::prefetch(ahead);
+        ahead += ask_score_bytes_;
+        V slots[kRegisters];
+        for (u32 j = 0; j < kRegisters; ++j)
+          slots[j] = F::mul(d[j], F::load_i8(k + (j * 4 + e) * F::kLanes));
+        for (u32 r = 0; r < kStates; ++r) {
+          const V element = F::set(q[r][i + e]);
+          for (u32 j = 0; j < kRegisters; ++j) sums[r][j] = F::fma(element, slots[j], sums[r][j]);
+        }
+      }
+    }
+    ahead_ = ahead;
+    store_scores<kStates, kRegisters>(block, t, sums);
   }
 
   // Prefetches lines of the next page. All loops over the page call it, spread over their time,
@@ -256,7 +316,6 @@ class AttnVector {
 
   void load_k_q8_0(const u8* slots, u64 n_tile, f32* k) {
     for (u32 i = 0; i < args_.head_dim; i += kBlockElems, slots += kQ8Bytes) {
-      if (decode_) ask_ahead(ask_load_bytes_ * kBlockElems / 8);
       Words words[4];
       F::load_columns(slots, slot_bytes_, words);
       V scales[2];  // the first two bytes of a block are its scale
@@ -276,7 +335,6 @@ class AttnVector {
 
   void load_k_q4_0(const u8* slots, u64 n_tile, f32* k) {
     for (u32 i = 0; i < args_.head_dim; i += kBlockElems, slots += kQ4Bytes) {
-      if (decode_) ask_ahead(ask_load_bytes_ * kBlockElems / 8);
       Words words[4];
       F::load_columns(slots, slot_bytes_, words);
       V scales[2];
@@ -301,9 +359,6 @@ class AttnVector {
     static V load(const u8* pair, u32 second, u32 j, u32 n) {
       return F::load(reinterpret_cast<const f32*>(pair) + (second * n + j) * F::kLanes);
     }
-  };
-  struct AskingTile : Tile {
-    static constexpr bool kAsk = true;
   };
   struct HalfTile {
     static constexpr bool kAsk = true;

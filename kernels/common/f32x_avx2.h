@@ -129,6 +129,19 @@ struct F32x {
     }
   }
 
+  static Words nibbles(Words words, u32 half) {
+    const __m256i moved = _mm256_srl_epi32(words, _mm_cvtsi32_si128(static_cast<i32>(4 * half)));
+    return _mm256_sub_epi8(_mm256_and_si256(moved, _mm256_set1_epi8(15)), _mm256_set1_epi8(8));
+  }
+  static void store_bytes(u8* target, Words words) {
+    const __m256i by_byte =
+        _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
+                         0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m256i fours = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i split = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(words, by_byte), fours);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), split);
+  }
+
   static void prefetch(const u8* line) { __asm__ volatile("prefetcht0 (%0)" : : "r"(line)); }
 
   static V swap_pairs(V v) { return _mm256_permute_ps(v, 0xb1); }

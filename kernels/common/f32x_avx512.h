@@ -141,6 +141,20 @@ struct F32x {
     }
   }
 
+  // The low (half = 0) or the high halves of each word's bytes, less 8, as bytes.
+  static Words nibbles(Words words, u32 half) {
+    const __m512i moved = _mm512_srl_epi32(words, _mm_cvtsi32_si128(static_cast<i32>(4 * half)));
+    return _mm512_sub_epi8(_mm512_and_si512(moved, _mm512_set1_epi8(15)), _mm512_set1_epi8(8));
+  }
+  // The four bytes of each word: the first ones of all lanes, then the second ones, and so on.
+  static void store_bytes(u8* target, Words words) {
+    const __m512i by_byte =
+        _mm512_set4_epi32(0x0f0b0703, 0x0e0a0602, 0x0d090501, 0x0c080400);  // of each 4 words
+    const __m512i fours = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_storeu_si512(target,
+                        _mm512_permutexvar_epi32(fours, _mm512_shuffle_epi8(words, by_byte)));
+  }
+
   // An instruction of its own: GCC drops a function that does nothing but __builtin_prefetch.
   static void prefetch(const u8* line) { __asm__ volatile("prefetcht0 (%0)" : : "r"(line)); }
 
