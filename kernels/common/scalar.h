@@ -22,9 +22,9 @@ inline f32 fma_f32(f32 a, f32 b, f32 c) {
   const f64 taken = sum - product;
   const f64 lost = (product - (sum - taken)) + (more - taken);  // exact (Knuth), or NaN
   // Without a branch, so that loops over it are vectorised.
-  const i64 bits = std::bit_cast<i64>(sum);
-  const u64 signs_differ = static_cast<u64>(bits ^ std::bit_cast<i64>(lost)) >> 63;
-  const i64 step = 1 - 2 * static_cast<i64>(signs_differ);
+  const u64 bits = std::bit_cast<u64>(sum);
+  const u64 signs_differ = (bits ^ std::bit_cast<u64>(lost)) >> 63;
+  const u64 step = 1 - 2 * signs_differ;  // 1 or, modulo 2^64, -1
   const f64 odd = std::bit_cast<f64>(bits + (step & ((bits & 1) - 1)));
   return static_cast<f32>(lost * 0 == 0 && lost != 0 ? odd : sum);
 #endif
