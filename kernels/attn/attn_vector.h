@@ -176,11 +176,16 @@ class AttnVector {
     for (u32 b = 0; b < n_blocks_; ++b) {
       const Block& block = blocks_[b];
       ask_ahead(n_tile * slot_bytes_ / n_blocks_);
-      with_constant(block.n, [&](auto n) {
-        n_tile < kTileSlots ? score<n.value, 1, Tile>(block, t)
-                            : score<n.value, kTile, Tile>(block, t);
-      });
+      score_block(block, t, n_tile / F::kLanes, Tile{});
     }
+  }
+
+  template <class Layout>
+  void score_block(const Block& block, u32 t, u32 n_parts, const Layout& layout) {
+    with_constant(block.n, [&](auto n) {
+      n_parts < kTile ? score<n.value, 1>(block, t, layout)
+                      : score<n.value, kTile>(block, t, layout);
+    });
   }
 
   // Where one block reads a tile, its K stay f16: one store for two dims of kLanes slots.
@@ -199,10 +204,7 @@ class AttnVector {
         }
       }
     }
-    with_constant(blocks_[0].n, [&](auto n) {
-      n_parts < kTile ? score<n.value, 1, HalfTile>(blocks_[0], t)
-                      : score<n.value, kTile, HalfTile>(blocks_[0], t);
-    });
+    score_block(blocks_[0], t, n_parts, HalfTile{});
   }
 
   // Likewise the integers of q8_0 and q4_0 as bytes, four dims of kLanes slots together; behind
@@ -232,41 +234,7 @@ class AttnVector {
         }
       }
     }
-    with_constant(blocks_[0].n, [&](auto n) {
-      n_parts < kTile ? add_byte_scores<n.value, 1>(blocks_[0], t, scales)
-                      : add_byte_scores<n.value, kTile>(blocks_[0], t, scales);
-    });
-  }
-
-  template <u32 kStates, u32 kRegisters>
-  void add_byte_scores(const Block& block, u32 t, const f32* scales) {
-    V sums[kStates][kRegisters];
-    for (auto& state : sums) {
-      for (V& sum : state) sum = F::zero();
-    }
-    const f32* q[kStates];
-    for (u32 r = 0; r < kStates; ++r) q[r] = block.q[r];
-    const u8* k = reinterpret_cast<const u8*>(k_);
-    const u8* ahead = ahead_;
-    V d[kRegisters];
-    for (u32 i = 0; i < args_.head_dim; i += 4, k += kRegisters * 4 * F::kLanes) {
-      for (u32 j = 0; j < kRegisters; ++j)
-        d[j] = F::load(scales + (i / kBlockElems * kRegisters + j) * F::kLanes);
-#pragma GCC unroll 4
-      for (u32 e = 0; e < 4; ++e) {
-        F::prefetch(ahead);
-        ahead += ask_score_bytes_;
-        V slots[kRegisters];
-        for (u32 j = 0; j < kRegisters; ++j)
-          slots[j] = F::mul(d[j], F::load_i8(k + (j * 4 + e) * F::kLanes));
-        for (u32 r = 0; r < kStates; ++r) {
-          const V element = F::set(q[r][i + e]);
-          for (u32 j = 0; j < kRegisters; ++j) sums[r][j] = F::fma(element, slots[j], sums[r][j]);
-        }
-      }
-    }
-    ahead_ = ahead;
-    store_scores<kStates, kRegisters>(block, t, sums);
+    score_block(blocks_[0], t, n_parts, ByteTile{scales});
   }
 
   // Prefetches lines of the next page. All loops over the page call it, spread over their time,
@@ -352,24 +320,36 @@ class AttnVector {
     }
   }
 
-  // How two dims of a tile lie: register j of n of the first (second = 0) or of the second.
+  // How kDims dims of a tile lie, from dim i on: register j of n of dim i + e.
   struct Tile {
     static constexpr bool kAsk = false;
-    static constexpr u32 kBytes = 2 * F::kLanes * sizeof(f32);  // of one register of both
-    static V load(const u8* pair, u32 second, u32 j, u32 n) {
-      return F::load(reinterpret_cast<const f32*>(pair) + (second * n + j) * F::kLanes);
+    static constexpr u32 kDims = 2;
+    static constexpr u32 kBytes = kDims * F::kLanes * sizeof(f32);  // of one register of each
+    V load(const u8* k, u32 /*i*/, u32 e, u32 j, u32 n) const {
+      return F::load(reinterpret_cast<const f32*>(k) + (e * n + j) * F::kLanes);
     }
   };
   struct HalfTile {
     static constexpr bool kAsk = true;
+    static constexpr u32 kDims = 2;
     static constexpr u32 kBytes = kPairBytes;
-    static V load(const u8* pair, u32 second, u32 j, u32 /*n*/) {
-      return F::load_f16(pair + j * kPairBytes + second * (kPairBytes / 2));
+    V load(const u8* k, u32 /*i*/, u32 e, u32 j, u32 /*n*/) const {
+      return F::load_f16(k + j * kBytes + e * (kBytes / kDims));
+    }
+  };
+  struct ByteTile {
+    static constexpr bool kAsk = true;
+    static constexpr u32 kDims = 4;
+    static constexpr u32 kBytes = kDims * F::kLanes;
+    const f32* scales;
+    V load(const u8* k, u32 i, u32 e, u32 j, u32 n) const {
+      const V d = F::load(scales + (i / kBlockElems * n + j) * F::kLanes);
+      return F::mul(d, F::load_i8(k + j * kBytes + e * F::kLanes));
     }
   };
 
   template <u32 kStates, u32 kRegisters, class Layout>
-  void score(const Block& block, u32 t) {
+  void score(const Block& block, u32 t, const Layout& layout) {
     V sums[kStates][kRegisters];
     for (auto& state : sums) {
       for (V& sum : state) sum = F::zero();
@@ -378,15 +358,15 @@ class AttnVector {
     for (u32 r = 0; r < kStates; ++r) q[r] = block.q[r];
     const u8* k = reinterpret_cast<const u8*>(k_);
     const u8* ahead = ahead_;
-    for (u32 i = 0; i < args_.head_dim; i += 2, k += kRegisters * Layout::kBytes) {
-#pragma GCC unroll 2
-      for (u32 second = 0; second < 2; ++second) {
+    for (u32 i = 0; i < args_.head_dim; i += Layout::kDims, k += kRegisters * Layout::kBytes) {
+#pragma GCC unroll 4
+      for (u32 e = 0; e < Layout::kDims; ++e) {
         if (Layout::kAsk) F::prefetch(ahead);
         ahead += ask_score_bytes_;
         V slots[kRegisters];
-        for (u32 j = 0; j < kRegisters; ++j) slots[j] = Layout::load(k, second, j, kRegisters);
+        for (u32 j = 0; j < kRegisters; ++j) slots[j] = layout.load(k, i, e, j, kRegisters);
         for (u32 r = 0; r < kStates; ++r) {
-          const V element = F::set(q[r][i + second]);
+          const V element = F::set(q[r][i + e]);
           for (u32 j = 0; j < kRegisters; ++j) {
             sums[r][j] = F::fma(element, slots[j], sums[r][j]);
           }

@@ -10,9 +10,9 @@
 
 namespace tarn::kernels {
 
-// a * b + c, rounded once. Without an instruction for it the product is exact in f64, and a sum
-// that is rounded to odd there rounds to f32 as the exact one does (Boldo and Melquiond 2008, IEEE
-// Transactions on Computers 57(4), theorem 3). libm's would be a call for each.
+// a * b + c, rounded once. Without an instruction for it, f64 does: the product is exact there. The
+// sum is rounded to odd, and from there to f32 as the exact one would be (Boldo and Melquiond 2008,
+// IEEE Transactions on Computers 57(4), theorem 3). libm's would be a call for each.
 inline f32 fma_f32(f32 a, f32 b, f32 c) {
 #ifdef __FP_FAST_FMAF
   return __builtin_fmaf(a, b, c);
