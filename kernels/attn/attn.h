@@ -12,6 +12,9 @@
 // Row n attends to slots [0, visible[n]) of its own table. Operations per head, in this order:
 //   tile = one page; tiles in ascending order from slot 0. Within a tile, for its visible slots t:
 //     s[t] = (sum over i ascending of q[i]*k[t][i]) * scale            sequential fma from 0
+//            over q8_0 and q4_0, whose d and integers are d_k and i_k, with the query quantised per
+//            32 (kernels/quant/activations.h) to d_q and i_q: (sum over blocks ascending of
+//            f32(sum of i_q*i_k) * (d_q*d_k)) * scale                  sequential fma from 0
 //     m' = max(m, max s);  c = exp(m - m');  p[t] = exp(s[t] - m')
 //     l[j] = fma(l[j], c, sum over t ascending with t mod 16 = j of p[t])  16 lanes, sums from 0
 //     o[i] = fma(o[i], c, sum over t ascending of p[t]*v[t][i])        sequential fma from 0
@@ -21,15 +24,16 @@
 // the next call. Parts in ascending order, cut at borders of pages, give the bits of one call over
 // all slots. The part that begins at slot 0 initialises the state; the part with the last visible
 // slot of any row writes `out`. So memory for a few pages is enough for any length of KV.
-// The same bits on every ISA, for any batch and any split of the rows. K and V enter as f32 (exact
-// from f16; else f32(d) * f32(q)). A NaN or +inf among the scores of a row makes its output NaN.
-// Slots that are not visible to a row never change its output, whatever they hold.
+// The same bits on every ISA, for any batch and any split of the rows. V enters as f32 (exact from
+// f16; else f32(d) * f32(q)), and so does K of f16. A NaN or +inf among the scores of a row makes
+// its output NaN. Slots that are not visible to a row never change its output, whatever they hold.
 //
 // Bound  |error| <= eps * max|v| * ((head_dim + 5)*A + 6*T + page_tokens + 8), eps = 2^-23,
-//        A = max over t of scale * sum|q[i]*k[t][i]|, T = tiles. A weight's error is the dot's
-//        head_dim roundings of A, those of s - m' (at most 2*A), exp's 2 ulp, and 2.5 eps a tile
-//        for c. It counts twice, in numerator and denominator. The sum over a tile's slots starts
-//        from 0, so the sums add page_tokens + T roundings, not visible.
+//        A = max over t of scale * sum|q[i]*k[t][i]|, T = tiles. Over q8_0 and q4_0 q is the query
+//        as it is quantised, within d_q / 2 * (1 + 127 eps) of what it was. A weight's error is the
+//        dot's head_dim roundings of A, those of s - m' (at most 2*A), exp's 2 ulp, and 2.5 eps a
+//        tile for c. It counts twice, in numerator and denominator. The sum over a tile's slots
+//        starts from 0, so the sums add page_tokens + T roundings, not visible.
 // Cost   reads K and V once per call: decode is bound by KV bytes, prefill (16 rows) by f32
 //        multiplications and additions, 2 * head_dim of each per (row, head, slot).
 #pragma once
@@ -83,11 +87,11 @@ constexpr u64 attn_state_bytes(u32 head_dim, u32 n_states) {
 }
 constexpr u64 attn_scratch_bytes(u32 page_tokens, u32 head_dim, u32 n_group_heads) {
   // K and V of a tile as f32 (K of 32 slots at least; dims padded to 64); then per (row, head) o, a
-  // page's scores, l, m, c and a body's own data.
+  // page's scores, l, m, c and a body's own data, and the query quantised, as a body wants it.
   const u64 d = (u64{head_dim} + 63) / 64 * 64;
   const u64 k_slots = page_tokens < 32 ? 32 : page_tokens;
   const u64 n_states = u64{kAttnRowsMax} * n_group_heads;
-  return 4 * ((k_slots + page_tokens) * d + n_states * (d + page_tokens + 32));
+  return 4 * ((k_slots + page_tokens) * d + n_states * (2 * d + page_tokens + 32));
 }
 using AttnFn = void (*)(const AttnArgs& args);
 void attn_generic(const AttnArgs& args);

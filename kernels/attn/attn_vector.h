@@ -3,10 +3,11 @@
 //
 // A (row, head) pair is a "state". Per page: scores of all states, weights of all states, values of
 // all states. A block has up to 4 states, so that a K or V register is used 4 times and their sums
-// hide the latency of an addition. In the scores a lane is a slot: K is widened to f32 and
-// transposed into a tile of 32 (16) slots that stays in L1, so a dot product needs no sum over
-// lanes. V is widened into a tile of the page. If there is only one block (decode), V and K are
-// widened in registers, each where it is used.
+// hide the latency of an addition. In the scores a lane is a slot: K is transposed into a tile of
+// 32 (16) slots that stays in L1, so a dot product needs no sum over lanes. Of f16 the tile is f32;
+// of q8_0 and q4_0 it is bytes, four dims of a slot in a word. V is widened into a tile of the
+// page. If there is only one block (decode), V and K of f16 are widened in registers, each where it
+// is used.
 // Meanwhile the next page's lines are prefetched: pages are not contiguous, and the hardware's
 // prefetcher reached a third of the speed.
 #pragma once
@@ -15,6 +16,7 @@
 
 #include "kernels/attn/attn.h"
 #include "kernels/common/exp_vector.h"
+#include "kernels/quant/activations.h"
 
 namespace tarn::kernels {
 namespace {
@@ -34,7 +36,7 @@ class AttnVector {
     const u64 page_tokens = args.page_tokens;
     const u64 n_states = n_states_;
     k_ = static_cast<f32*>(args.scratch);
-    v_ = k_ + kTileSlots * dims_;
+    v_ = k_ + u64{page_tokens > kTileSlots ? page_tokens : kTileSlots} * dims_;
     p_ = v_ + page_tokens * ((dims_ + kPanel - 1) / kPanel * kPanel);
     o_ = args.state != nullptr ? args.state : p_ + n_states * page_tokens;
     l_ = o_ + n_states * dims_;
@@ -44,6 +46,10 @@ class AttnVector {
     // pointers.
     blocks_ = reinterpret_cast<Block*>(c_ + n_states);
     static_assert(sizeof(Block) <= 14 * sizeof(f32) * kStatesMax);  // 18 of a state's 32 are taken
+    query_ = reinterpret_cast<i32*>(p_ + n_states * (page_tokens + dims_ + 32));
+    query_scales_ =
+        reinterpret_cast<f32*>(query_ + n_states * dims_ / kBlockElems * F::kQueryWords);
+    query_sums_ = reinterpret_cast<i32*>(query_scales_ + n_states * dims_ / kBlockElems);
   }
 
   void run() {
@@ -52,6 +58,7 @@ class AttnVector {
       visible_max = args_.visible[n] > visible_max ? args_.visible[n] : visible_max;
     }
     if (args_.slot_begin == 0) start();
+    if (args_.type != KvType::f16) quantize_queries();
     const u32 end = visible_max < args_.slot_end ? visible_max : args_.slot_end;
     const u8* const* page = args_.pages;
     for (u32 begin = args_.slot_begin; begin < end; begin += args_.page_tokens, ++page) {
@@ -73,7 +80,9 @@ class AttnVector {
   static constexpr u32 kStatesMax = 4;           // states at a time
   static constexpr u32 kTile = 2;                // registers of slots in a tile of K
   static constexpr u32 kTileSlots = kTile * F::kLanes;
+  static constexpr u32 kDotTile = 1;                        // of these at a time, where K are bytes
   static constexpr u32 kPairBytes = 4 * F::kLanes;          // of two dims of kLanes slots in f16
+  static constexpr u32 kWordBytes = 4 * F::kLanes;          // of four dims of kLanes slots as bytes
   static constexpr u32 kPanel = F::kLanes == 16 ? 64 : 16;  // dims of a tile of V that lie together
   static constexpr f32 kNone = -__builtin_inff();
   static constexpr u32 kChunkBytes = 16;  // bytes of a slot that load_columns reads
@@ -97,6 +106,21 @@ class AttnVector {
     for (u32 s = 0; s < n_states_; ++s) m_[s] = kNone;
   }
 
+  void quantize_queries() {
+    const u32 n_elems = args_.n_group_heads * args_.head_dim;  // of a row
+    i8* const bytes = reinterpret_cast<i8*>(query_sums_ + n_states_ * args_.head_dim / 16);
+    quantize_activations_avx2({.x = args_.q,
+                               .x_stride = args_.q_stride,
+                               .q = bytes,
+                               .scales = query_scales_,
+                               .sums = query_sums_,
+                               .n_rows = args_.n_rows,
+                               .k = n_elems});
+    const u32 n = n_states_ * args_.head_dim / kBlockElems;
+    for (u32 b = 0; b < n; ++b)
+      F::store_query(query_ + b * F::kQueryWords, bytes + b * kBlockElems);
+  }
+
   static u32 round_up(u32 n) { return (n + 15) / 16 * 16; }
 
   void attend_page(const u8* page, u32 begin, u32 n_slots) {
@@ -109,15 +133,12 @@ class AttnVector {
     }
     for (u32 b = 0; b < n_blocks_; ++b) compute_weights(blocks_[b]);
     const u8* v = page + slot_bytes_ / 2;
-    if (!decode_) {
-      load_v(v, n_slots);
-      add_values(TileValues{v_, u64{args_.page_tokens} * kPanel});
-    } else if (args_.type == KvType::f16) {
-      add_values(F16Values{v, slot_bytes_});
-    } else if (args_.type == KvType::q8_0) {
-      add_values(Q8Values{v, slot_bytes_});
+    if (args_.type != KvType::f16) {
+      add_values_of(byte_values(v, n_slots), n_slots);
+    } else if (decode_ || dims_ == args_.head_dim) {
+      add_values_of(HalfValues{v, slot_bytes_}, n_slots);
     } else {
-      add_values(Q4Values{v, slot_bytes_});
+      load_odd_v(v, n_slots);
     }
   }
 
@@ -168,8 +189,8 @@ class AttnVector {
 
   // Slots [t, t + n_tile) of the page, which begin at `slots`; n_tile is F::kLanes or kTileSlots.
   void score_tile(const u8* slots, u32 t, u32 n_tile) {
-    if (decode_ && args_.type == KvType::f16) return score_halves(slots, t, n_tile / F::kLanes);
-    if (decode_) return score_bytes(slots, t, n_tile / F::kLanes);
+    if (args_.type != KvType::f16) return score_bytes(slots, t, n_tile / F::kLanes);
+    if (decode_) return score_halves(slots, t, n_tile / F::kLanes);
     for (u32 part = 0; part < n_tile; part += F::kLanes) {
       load_k(slots + part * slot_bytes_, n_tile, k_ + part);
     }
@@ -207,18 +228,19 @@ class AttnVector {
     score_block(blocks_[0], t, n_parts, HalfTile{});
   }
 
-  // Likewise the integers of q8_0 and q4_0 as bytes, four dims of kLanes slots together; behind
-  // them the scales of each block of 32 dims, f32.
+  // Likewise four dims of kLanes slots of q8_0 or q4_0, as bytes; behind them the scales of each
+  // block of 32 dims, f32.
   void score_bytes(const u8* slots, u32 t, u32 n_parts) {
     const u32 half_bytes = args_.type == KvType::q8_0 ? kChunkBytes : 0;
     const u32 block_bytes = args_.type == KvType::q8_0 ? kQ8Bytes : kQ4Bytes;
     u8* const tile = reinterpret_cast<u8*>(k_);
     f32* const scales = k_ + u64{args_.head_dim} * n_parts * F::kLanes / sizeof(f32);
+    const u64 ask_bytes = n_parts * F::kLanes * slot_bytes_ * kBlockElems / args_.head_dim;
     for (u32 part = 0; part < n_parts; ++part, slots += F::kLanes * slot_bytes_) {
       const u8* column = slots;
-      u8* k = tile + part * 4 * F::kLanes;
+      u8* k = tile + part * kWordBytes;
       for (u32 i = 0; i < args_.head_dim; i += kBlockElems, column += block_bytes) {
-        ask_ahead(ask_load_bytes_ * kBlockElems / 8);
+        if (decode_) ask_ahead(ask_bytes / kTile / 4);
         Words words[4];
         F::load_columns(column, slot_bytes_, words);
         V scale[2];  // the first two bytes of a block are its scale
@@ -229,12 +251,62 @@ class AttnVector {
           if (half * half_bytes > 0) F::load_columns(column + 2 + half_bytes, slot_bytes_, words);
           for (const Words four : words) {
             F::store_bytes(k, half_bytes > 0 ? four : F::nibbles(four, half));
-            k += n_parts * 4 * F::kLanes;
+            k += n_parts * kWordBytes;
           }
         }
       }
     }
-    score_block(blocks_[0], t, n_parts, ByteTile{scales});
+    for (u32 b = 0; b < n_blocks_; ++b) {
+      const u64 ask_part_bytes = (decode_ ? ask_bytes / 2 : ask_bytes / n_blocks_) / n_parts;
+      for (u32 part = 0; part < n_parts; part += kDotTile) {
+        with_constant(blocks_[b].n, [&](auto n) {
+          dot<n.value>(blocks_[b], t, ByteTile{tile, scales, part, n_parts},
+                       ask_part_bytes * kDotTile);
+        });
+      }
+    }
+  }
+  // Registers [part, part + kDotTile) of slots, of n_parts.
+  struct ByteTile {
+    const u8* k;        // [head_dim / 4, n_parts, kLanes] words
+    const f32* scales;  // [head_dim / 32, n_parts, kLanes]
+    u32 part, n_parts;
+  };
+
+  // The dot products of 32 dims are exact integers; then their scales.
+  template <u32 kStates>
+  [[gnu::noinline]] void dot(const Block& block, u32 t, const ByteTile& tile, u64 ask_bytes) {
+    V sums[kStates][kDotTile];
+    clear(sums);
+    const u32 n_blocks = args_.head_dim / kBlockElems;
+    const u8* k = tile.k + tile.part * kWordBytes;
+    const f32* scales = tile.scales + tile.part * F::kLanes;
+    for (u32 b = 0; b < n_blocks; ++b, scales += tile.n_parts * F::kLanes) {
+      ask_ahead(ask_bytes);
+      Words dots[kStates][kDotTile];
+      const i32* q[kStates];
+      for (u32 r = 0; r < kStates; ++r) {
+        const u64 query_block = u64{block.states[r]} * n_blocks + b;
+        q[r] = query_ + query_block * F::kQueryWords;
+        const i32* q_sums = query_sums_ + 2 * query_block;
+        for (Words& dot : dots[r]) dot = F::start_dot(q_sums[0] + q_sums[1]);
+      }
+#pragma GCC unroll 8
+      for (u32 four = 0; four < kBlockElems / 4; ++four, k += tile.n_parts * kWordBytes) {
+        for (u32 j = 0; j < kDotTile; ++j) {
+          const auto bytes = F::load_bytes(k + j * kWordBytes);
+          for (u32 r = 0; r < kStates; ++r) dots[r][j] = F::add_dot(dots[r][j], bytes, q[r] + four);
+        }
+      }
+      for (u32 r = 0; r < kStates; ++r) {
+        const V q_scale = F::set(query_scales_[u64{block.states[r]} * n_blocks + b]);
+        for (u32 j = 0; j < kDotTile; ++j) {
+          const V scale = F::mul(q_scale, F::load(scales + j * F::kLanes));
+          sums[r][j] = F::fma(F::from_words(dots[r][j]), scale, sums[r][j]);
+        }
+      }
+    }
+    store_scores<kStates, kDotTile>(block, t + tile.part * F::kLanes, sums);
   }
 
   // Prefetches lines of the next page. All loops over the page call it, spread over their time,
@@ -244,22 +316,12 @@ class AttnVector {
     ahead_ += n_bytes;
   }
 
-  // Writes kLanes slots into columns of the tile [head_dim, n_tile].
+  // Writes kLanes slots of f16 into columns of the tile [head_dim, n_tile].
   void load_k(const u8* slots, u64 n_tile, f32* k) {
-    if (args_.type == KvType::f16) {
-      load_k_f16(slots, n_tile, k);
-    } else if (args_.type == KvType::q8_0) {
-      load_k_q8_0(slots, n_tile, k);
-    } else {
-      load_k_q4_0(slots, n_tile, k);
-    }
-  }
-
-  void load_k_f16(const u8* slots, u64 n_tile, f32* k) {
     constexpr u32 kElems = kChunkBytes / 2;
     u32 i = 0;
     for (; i + kElems <= args_.head_dim; i += kElems) {
-      load_chunk_f16(slots + 2 * i, slot_bytes_, kElems / 2, n_tile, k + i * n_tile);
+      load_chunk(slots + 2 * i, slot_bytes_, kElems / 2, n_tile, k + i * n_tile);
     }
     if (i == args_.head_dim) return;
     // The last 2, 4 or 6: a whole chunk would run past the last slot of the page.
@@ -268,10 +330,10 @@ class AttnVector {
     for (u32 t = 0; t < F::kLanes; ++t) {
       std::memcpy(rest + t * kChunkBytes, slots + t * slot_bytes_ + 2 * i, 2 * n);
     }
-    load_chunk_f16(rest, kChunkBytes, n / 2, n_tile, k + i * n_tile);
+    load_chunk(rest, kChunkBytes, n / 2, n_tile, k + i * n_tile);
   }
 
-  static void load_chunk_f16(const u8* chunk, u64 stride, u32 n_words, u64 n_tile, f32* k) {
+  static void load_chunk(const u8* chunk, u64 stride, u32 n_words, u64 n_tile, f32* k) {
     Words words[4];
     F::load_columns(chunk, stride, words);
     for (u32 j = 0; j < n_words; ++j) {
@@ -279,44 +341,6 @@ class AttnVector {
       F::widen_f16(words[j], pair);
       F::store(k + (2 * j) * n_tile, pair[0]);
       F::store(k + (2 * j + 1) * n_tile, pair[1]);
-    }
-  }
-
-  void load_k_q8_0(const u8* slots, u64 n_tile, f32* k) {
-    for (u32 i = 0; i < args_.head_dim; i += kBlockElems, slots += kQ8Bytes) {
-      Words words[4];
-      F::load_columns(slots, slot_bytes_, words);
-      V scales[2];  // the first two bytes of a block are its scale
-      F::widen_f16(words[0], scales);
-      for (u32 half = 0; half < 2; ++half) {
-        F::load_columns(slots + 2 + half * kChunkBytes, slot_bytes_, words);
-        for (u32 j = 0; j < 4; ++j) {
-          V four[4];
-          F::widen_i8(words[j], four);
-          for (u32 b = 0; b < 4; ++b) {
-            F::store(k + (i + half * kChunkBytes + 4 * j + b) * n_tile, F::mul(scales[0], four[b]));
-          }
-        }
-      }
-    }
-  }
-
-  void load_k_q4_0(const u8* slots, u64 n_tile, f32* k) {
-    for (u32 i = 0; i < args_.head_dim; i += kBlockElems, slots += kQ4Bytes) {
-      Words words[4];
-      F::load_columns(slots, slot_bytes_, words);
-      V scales[2];
-      F::widen_f16(words[0], scales);
-      F::load_columns(slots + 2, slot_bytes_, words);
-      for (u32 half = 0; half < 2; ++half) {
-        for (u32 j = 0; j < 4; ++j) {
-          V four[4];
-          F::widen_i4(words[j], half, four);
-          for (u32 b = 0; b < 4; ++b) {
-            F::store(k + (i + half * kChunkBytes + 4 * j + b) * n_tile, F::mul(scales[0], four[b]));
-          }
-        }
-      }
     }
   }
 
@@ -337,23 +361,11 @@ class AttnVector {
       return F::load_f16(k + j * kBytes + e * (kBytes / kDims));
     }
   };
-  struct ByteTile {
-    static constexpr bool kAsk = true;
-    static constexpr u32 kDims = 4;
-    static constexpr u32 kBytes = kDims * F::kLanes;
-    const f32* scales;
-    V load(const u8* k, u32 i, u32 e, u32 j, u32 n) const {
-      const V d = F::load(scales + (i / kBlockElems * n + j) * F::kLanes);
-      return F::mul(d, F::load_i8(k + j * kBytes + e * F::kLanes));
-    }
-  };
 
   template <u32 kStates, u32 kRegisters, class Layout>
   void score(const Block& block, u32 t, const Layout& layout) {
     V sums[kStates][kRegisters];
-    for (auto& state : sums) {
-      for (V& sum : state) sum = F::zero();
-    }
+    clear(sums);
     const f32* q[kStates];
     for (u32 r = 0; r < kStates; ++r) q[r] = block.q[r];
     const u8* k = reinterpret_cast<const u8*>(k_);
@@ -377,11 +389,23 @@ class AttnVector {
     store_scores<kStates, kRegisters>(block, t, sums);
   }
 
+  // Unrolled by hand: of a plain loop GCC makes a call to memset, and keeps the sums in memory.
+  template <u32 kStates, u32 kRegisters>
+  static void clear(V (&sums)[kStates][kRegisters]) {
+#pragma GCC unroll 4
+    for (u32 r = 0; r < kStates; ++r) {
+#pragma GCC unroll 4
+      for (u32 j = 0; j < kRegisters; ++j) sums[r][j] = F::zero();
+    }
+  }
+
   template <u32 kStates, u32 kRegisters>
   void store_scores(const Block& block, u32 t, const V (&sums)[kStates][kRegisters]) {
     const V scale = F::set(args_.scale);
+#pragma GCC unroll 4
     for (u32 r = 0; r < kStates; ++r) {
       f32* p = p_ + u64{block.states[r]} * args_.page_tokens + t;
+#pragma GCC unroll 4
       for (u32 j = 0; j < kRegisters; ++j) {
         F::store(p + j * F::kLanes, F::mul(sums[r][j], scale));
       }
@@ -443,57 +467,92 @@ class AttnVector {
 
   // --- values: o = o * c + sum of p * v ---
 
+  // Elements of V, from slot to slot: load(j) is register j behind the dim that at() chose, which
+  // is a multiple of a panel, or of kLanes in the rest of a V that is no whole panel.
   struct TileValues {
     static constexpr bool kAsk = false;
     const f32* v;
     u64 panel_elems;
-    V load(u32 t, u32 i) const {
-      return F::load(v + i / kPanel * panel_elems + t * kPanel + i % kPanel);
+    TileValues at(u32 i) const { return {v + i / kPanel * panel_elems + i % kPanel, panel_elems}; }
+    V load(u32 j) const { return F::load(v + j * F::kLanes); }
+    void next() { v += kPanel; }
+  };
+  struct HalfValues {
+    static constexpr bool kAsk = true;
+    const u8* v;
+    u64 slot_bytes;
+    HalfValues at(u32 i) const { return {v + 2 * i, slot_bytes}; }
+    V load(u32 j) const { return F::load_f16(v + 2 * j * F::kLanes); }
+    void next() { v += slot_bytes; }
+  };
+  struct ByteValues {
+    static constexpr bool kAsk = true;
+    const u8* v;
+    u64 slot_bytes, block_bytes;  // from one slot, or 32 dims, to the next
+    const f32* scales;            // [head_dim / 32, page_tokens]
+    u64 page_tokens;
+    ByteValues at(u32 i) const {
+      return {v + i / kBlockElems * block_bytes + i % kBlockElems, slot_bytes, block_bytes,
+              scales + i / kBlockElems * page_tokens, page_tokens};
     }
-  };
-  struct F16Values {
-    static constexpr bool kAsk = true;
-    const u8* v;
-    u64 slot_bytes;
-    V load(u32 t, u32 i) const { return F::load_f16(v + t * slot_bytes + 2 * i); }
-  };
-  struct Q8Values {
-    static constexpr bool kAsk = true;
-    const u8* v;
-    u64 slot_bytes;
-    V load(u32 t, u32 i) const {
-      const u8* block = v + t * slot_bytes + i / kBlockElems * kQ8Bytes;
-      return F::mul(F::set(F::f16_at(block)), F::load_i8(block + 2 + i % kBlockElems));
+    V load(u32 j) const {
+      const u32 block = j * F::kLanes / kBlockElems, rest = j * F::kLanes % kBlockElems;
+      return F::mul(F::set(scales[block * page_tokens]),
+                    F::load_i8(v + block * block_bytes + rest));
     }
-  };
-  struct Q4Values {
-    static constexpr bool kAsk = true;
-    const u8* v;
-    u64 slot_bytes;
-    V load(u32 t, u32 i) const {
-      const u8* block = v + t * slot_bytes + i / kBlockElems * kQ4Bytes;
-      return F::mul(F::set(F::f16_at(block)), F::load_i4(block + 2, i % kBlockElems));
+    void next() {
+      v += slot_bytes;
+      scales += 1;
     }
   };
 
-  void load_v(const u8* v, u32 n_slots) {
-    const u64 panel_elems = u64{args_.page_tokens} * kPanel;
-    for (u32 t = 0; t < n_slots; ++t, v += slot_bytes_) {
-      for (u32 i = 0; i < dims_; i += F::kLanes) {
-        f32* out = v_ + i / kPanel * panel_elems + t * kPanel + i % kPanel;
-        F::store(out, load_v_part(v, i));
+  // The scales of a page's V as f32, and q4_0 as bytes, in the place of the tile of K.
+  ByteValues byte_values(const u8* v, u32 n_slots) {
+    const bool q8 = args_.type == KvType::q8_0;
+    const u32 n_blocks = args_.head_dim / kBlockElems;
+    const u64 page_tokens = args_.page_tokens;
+    u8* const bytes = reinterpret_cast<u8*>(k_ + n_blocks * page_tokens);
+    const u32 block_bytes = q8 ? kQ8Bytes : kQ4Bytes;
+    for (u32 b = 0; b < n_blocks; ++b) {
+      const u8* block = v + b * block_bytes;
+      for (u32 t = 0; t < n_slots; t += F::kLanes) {
+        Words words[4];
+        F::load_columns(block + t * slot_bytes_, slot_bytes_, words);
+        V scales[2];  // the first two bytes of a block are its scale
+        F::widen_f16(words[0], scales);
+        F::store(k_ + b * page_tokens + t, scales[0]);
+      }
+      for (u32 t = 0; !q8 && t < n_slots; ++t, block += slot_bytes_) {
+        F::unpack_i4(block + 2, bytes + (t * n_blocks + b) * kBlockElems);
       }
     }
+    if (q8) return {v + 2, slot_bytes_, kQ8Bytes, k_, page_tokens};
+    return {bytes, args_.head_dim, kBlockElems, k_, page_tokens};
   }
 
-  // Elements [i, i + kLanes) of one V; zeros behind head_dim.
-  V load_v_part(const u8* v, u32 i) const {
-    if (args_.type == KvType::q8_0) return Q8Values{v, 0}.load(0, i);
-    if (args_.type == KvType::q4_0) return Q4Values{v, 0}.load(0, i);
-    if (i + F::kLanes <= args_.head_dim) return F::load_f16(v + 2 * i);
-    f32 part[F::kLanes] = {};
-    for (u32 x = 0; i + x < args_.head_dim; ++x) part[x] = F::f16_at(v + 2 * (i + x));
-    return F::load(part);
+  // In decode where it lies, else by way of a tile.
+  template <class Values>
+  void add_values_of(const Values& values, u32 n_slots) {
+    if (decode_) return add_values(values);
+    const u64 panel_elems = u64{args_.page_tokens} * kPanel;
+    for (u32 i = 0; i < dims_; i += F::kLanes) {
+      Values from = values.at(i);
+      f32* tile = v_ + i / kPanel * panel_elems + i % kPanel;
+      for (u32 t = 0; t < n_slots; ++t, tile += kPanel, from.next()) F::store(tile, from.load(0));
+    }
+    add_values(TileValues{v_, panel_elems});
+  }
+
+  // V of f16 whose last register would run past the last slot of the page; zeros behind head_dim.
+  void load_odd_v(const u8* v, u32 n_slots) {
+    const u64 panel_elems = u64{args_.page_tokens} * kPanel;
+    for (u32 t = 0; t < n_slots; ++t, v += slot_bytes_) {
+      for (u32 i = 0; i < dims_; ++i) {
+        v_[i / kPanel * panel_elems + t * kPanel + i % kPanel] =
+            i < args_.head_dim ? F::f16_at(v + 2 * i) : 0.0f;
+      }
+    }
+    add_values(TileValues{v_, panel_elems});
   }
 
   // Dims outside, blocks inside: one panel of the page's V stays in L1 for all states.
@@ -518,21 +577,24 @@ class AttnVector {
     }
   }
 
+  // Not inlined, as dot(): among the caller's variables GCC keeps the loop's pointers in memory.
   template <u32 kStates, u32 kRegisters, class Values>
-  void add_value(const Block& block, u32 first, const Values& values, u32 i) {
+  [[gnu::noinline]] void add_value(const Block& block, u32 first, const Values& values, u32 i) {
     const u32* states = block.states + first;
     V sums[kStates][kRegisters];
+    clear(sums);
     const f32* p[kStates];
     for (u32 r = 0; r < kStates; ++r) {
       p[r] = p_ + u64{states[r]} * args_.page_tokens;
-      for (u32 j = 0; j < kRegisters; ++j) sums[r][j] = F::zero();
     }
     const u8* ahead = ahead_;
-    for (u32 t = 0; t < block.n_slots[first]; ++t) {
+    Values at = values.at(i);
+    const u64 n_slots = block.n_slots[first];
+    for (u64 t = 0; t < n_slots; ++t, at.next()) {
       if (Values::kAsk) F::prefetch(ahead);
       ahead += ask_value_bytes_;
       V dims[kRegisters];
-      for (u32 j = 0; j < kRegisters; ++j) dims[j] = values.load(t, i + j * F::kLanes);
+      for (u32 j = 0; j < kRegisters; ++j) dims[j] = at.load(j);
       for (u32 r = 0; r < kStates; ++r) {
         const V weight = F::set(p[r][t]);
         for (u32 j = 0; j < kRegisters; ++j) {
@@ -541,9 +603,11 @@ class AttnVector {
       }
     }
     if (Values::kAsk) ahead_ = ahead;
+#pragma GCC unroll 4
     for (u32 r = 0; r < kStates; ++r) {
       f32* o = o_ + u64{states[r]} * dims_ + i;
       const V c = F::set(c_[states[r]]);
+#pragma GCC unroll 4
       for (u32 j = 0; j < kRegisters; ++j) {
         const V before = F::load(o + j * F::kLanes);
         F::store(o + j * F::kLanes, F::fma(before, c, sums[r][j]));
@@ -582,6 +646,11 @@ class AttnVector {
   f32* m_;                     // [n_states]
   f32* c_;                     // [n_states]
   Block* blocks_;              // [n_states / kStatesMax, rounded up]
+  // The queries over q8_0 and q4_0, quantised: words [n_states, head_dim / 32, F::kQueryWords];
+  // scales, one for 32 elements; sums, one for 16.
+  i32* query_;
+  f32* query_scales_;
+  i32* query_sums_;
   u32 n_blocks_ = 0;
 };
 

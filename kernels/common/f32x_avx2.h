@@ -70,6 +70,13 @@ struct F32x {
     const __m256i q = _mm256_srl_epi32(bytes, _mm_cvtsi32_si128(static_cast<i32>(i / 16 * 4)));
     return from_u4(q);
   }
+  static void unpack_i4(const u8* source, u8* target) {
+    const __m128i bytes = load_16_bytes(source), fours = _mm_set1_epi8(15);
+    const __m128i high = _mm_and_si128(_mm_srli_epi16(bytes, 4), fours);
+    const __m256i q = _mm256_set_m128i(high, _mm_and_si128(bytes, fours));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target),
+                        _mm256_sub_epi8(q, _mm256_set1_epi8(8)));
+  }
   static void store_i8(u8* target, V v) {
     const __m256i words = _mm256_cvtps_epi32(v);
     const __m128i halves =
@@ -114,33 +121,37 @@ struct F32x {
     out[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(split));
     out[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(split, 1));
   }
-  static void widen_i8(Words words, V (&out)[4]) {
-    out[0] = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24), 24));
-    out[1] = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 16), 24));
-    out[2] = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 8), 24));
-    out[3] = _mm256_cvtepi32_ps(_mm256_srai_epi32(words, 24));
-  }
-
-  static void widen_i4(Words words, u32 half, V (&out)[4]) {
-    const __m128i shift = _mm_cvtsi32_si128(static_cast<i32>(4 * half));
-    for (u32 b = 0; b < 4; ++b) {
-      out[b] = from_u4(_mm256_srl_epi32(words, shift));
-      words = _mm256_srli_epi32(words, 8);
-    }
-  }
-
   static Words nibbles(Words words, u32 half) {
     const __m256i moved = _mm256_srl_epi32(words, _mm_cvtsi32_si128(static_cast<i32>(4 * half)));
     return _mm256_sub_epi8(_mm256_and_si256(moved, _mm256_set1_epi8(15)), _mm256_set1_epi8(8));
   }
   static void store_bytes(u8* target, Words words) {
-    const __m256i by_byte =
-        _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
-                         0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m256i fours = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    const __m256i split = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(words, by_byte), fours);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), split);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), words);
   }
+
+  // Bytes of a word as two pairs of i16, {0, 2} and {1, 3}: without VNNI pmaddwd has the most
+  // products an instruction that cannot saturate.
+  struct Bytes {
+    __m256i even, odd;
+  };
+  static constexpr u32 kQueryWords = 16;
+  static void store_query(i32* target, const i8* q) {
+    const Bytes pairs = load_bytes(reinterpret_cast<const u8*>(q));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), pairs.even);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target + 8), pairs.odd);
+  }
+  static Bytes load_bytes(const u8* source) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
+    return {_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8), _mm256_srai_epi16(bytes, 8)};
+  }
+  static Words start_dot(i32 /*q_sum*/) { return _mm256_setzero_si256(); }
+  static Words add_dot(Words sums, Bytes bytes, const i32* q) {
+    sums = _mm256_add_epi32(sums, _mm256_madd_epi16(bytes.even, _mm256_set1_epi32(q[0])));
+    sums = _mm256_add_epi32(sums, _mm256_madd_epi16(bytes.odd, _mm256_set1_epi32(q[8])));
+    __asm__("" : "+x"(sums));  // GCC would add in another order, and keep all products till then
+    return sums;
+  }
+  static V from_words(Words words) { return _mm256_cvtepi32_ps(words); }
 
   static void prefetch(const u8* line) { __asm__ volatile("prefetcht0 (%0)" : : "r"(line)); }
 

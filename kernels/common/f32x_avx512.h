@@ -79,6 +79,14 @@ struct F32x {
     const __m512i bytes = _mm512_cvtepu8_epi32(load_16_bytes(source));
     return from_u4(_mm512_srl_epi32(bytes, _mm_cvtsi32_si128(static_cast<i32>(i / 16 * 4))));
   }
+  // All 32 elements of such 16 bytes, as i8.
+  static void unpack_i4(const u8* source, u8* target) {
+    const __m128i bytes = load_16_bytes(source), fours = _mm_set1_epi8(15);
+    const __m128i high = _mm_and_si128(_mm_srli_epi16(bytes, 4), fours);
+    const __m256i q = _mm256_set_m128i(high, _mm_and_si128(bytes, fours));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target),
+                        _mm256_sub_epi8(q, _mm256_set1_epi8(8)));
+  }
   // Rounded to nearest even; every lane must fit.
   static void store_i8(u8* target, V v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(target),
@@ -124,36 +132,28 @@ struct F32x {
     out[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(split));
     out[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(split, 1));
   }
-  // The four i8 of each word.
-  static void widen_i8(Words words, V (&out)[4]) {
-    out[0] = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 24), 24));
-    out[1] = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 16), 24));
-    out[2] = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 8), 24));
-    out[3] = _mm512_cvtepi32_ps(_mm512_srai_epi32(words, 24));
-  }
-
-  // The low halves (half = 0) or the high halves of each word's four bytes, less 8.
-  static void widen_i4(Words words, u32 half, V (&out)[4]) {
-    const __m128i shift = _mm_cvtsi32_si128(static_cast<i32>(4 * half));
-    for (u32 b = 0; b < 4; ++b) {
-      out[b] = from_u4(_mm512_srl_epi32(words, shift));
-      words = _mm512_srli_epi32(words, 8);
-    }
-  }
-
   // The low (half = 0) or the high halves of each word's bytes, less 8, as bytes.
   static Words nibbles(Words words, u32 half) {
     const __m512i moved = _mm512_srl_epi32(words, _mm_cvtsi32_si128(static_cast<i32>(4 * half)));
     return _mm512_sub_epi8(_mm512_and_si512(moved, _mm512_set1_epi8(15)), _mm512_set1_epi8(8));
   }
-  // The four bytes of each word: the first ones of all lanes, then the second ones, and so on.
+  // Words of four i8 as load_bytes() reads them.
   static void store_bytes(u8* target, Words words) {
-    const __m512i by_byte =
-        _mm512_set4_epi32(0x0f0b0703, 0x0e0a0602, 0x0d090501, 0x0c080400);  // of each 4 words
-    const __m512i fours = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    _mm512_storeu_si512(target,
-                        _mm512_permutexvar_epi32(fours, _mm512_shuffle_epi8(words, by_byte)));
+    _mm512_storeu_si512(target, _mm512_xor_si512(words, _mm512_set1_epi8(-128)));
   }
+
+  // Dot products of i8 by VNNI, whose first operand is unsigned: a tile holds x + 128, and a sum
+  // starts at -128 times the sum of its other operand.
+  using Bytes = Words;
+  static constexpr u32 kQueryWords = 8;  // of 32 elements
+  static void store_query(i32* target, const i8* q) { __builtin_memcpy(target, q, 32); }
+  static Bytes load_bytes(const u8* source) { return _mm512_loadu_si512(source); }
+  static Words start_dot(i32 q_sum) { return _mm512_set1_epi32(-128 * q_sum); }
+  // Adds to each lane the products of its four bytes and of the word at q.
+  static Words add_dot(Words sums, Bytes bytes, const i32* q) {
+    return _mm512_dpbusd_epi32(sums, bytes, _mm512_set1_epi32(*q));
+  }
+  static V from_words(Words words) { return _mm512_cvtepi32_ps(words); }
 
   // An instruction of its own: GCC drops a function that does nothing but __builtin_prefetch.
   static void prefetch(const u8* line) { __asm__ volatile("prefetcht0 (%0)" : : "r"(line)); }

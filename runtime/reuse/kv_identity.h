@@ -34,7 +34,7 @@ static_assert(sizeof(KvIdentity) == 80);
 inline constexpr u32 kPageLayout = 1;  // KvIdentity::layout of this version
 // KvIdentity::numerics_id. Raised when kernels give other bits than before: all ISAs of a CPU give
 // the same, and so do all GPUs, whose order of sums is another one.
-inline constexpr u32 kCpuNumericsId = 2;
+inline constexpr u32 kCpuNumericsId = 3;
 inline constexpr u32 kGpuNumericsId = 0x1003;
 
 struct KvIdentityArgs {

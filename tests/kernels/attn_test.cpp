@@ -219,16 +219,37 @@ class Problem {
   u32 n_rows() const { return n_rows_; }
 
  private:
+  // The query as the scores take it: over q8_0 and q4_0 quantised per 32, as activations.h says.
+  std::vector<f64> query(u32 n, u32 h) const {
+    std::vector<f64> query(q_.begin() + static_cast<std::ptrdiff_t>(index(n, h, 0)),
+                           q_.begin() + static_cast<std::ptrdiff_t>(index(n, h, case_.head_dim)));
+    if (case_.type == KvType::f16) return query;
+    for (u32 begin = 0; begin < case_.head_dim; begin += 32) {
+      f32 largest = 0.0f;
+      for (u32 i = 0; i < 32; ++i) {
+        largest = std::max(largest, std::abs(static_cast<f32>(query[begin + i])));
+      }
+      const f64 d = f64{largest / 127.0f};
+      const f32 inverse = 127.0f / largest;
+      for (u32 i = 0; i < 32; ++i) {
+        const f32 steps = static_cast<f32>(query[begin + i]) * inverse;
+        query[begin + i] = d * std::nearbyint(f64{steps});
+      }
+    }
+    return query;
+  }
+
   void check_head(const std::vector<f32>& out, u32 n, u32 h) {
     const u32 visible = case_.visible[n];
     const u32 d = case_.head_dim;
     std::vector<f64> weights(visible), want(d, 0.0);
     f64 magnitude = 0.0, v_max = 0.0, sum = 0.0;
     f64 max = -std::numeric_limits<f64>::infinity();
+    const std::vector<f64> q = query(n, h);
     for (u32 t = 0; t < visible; ++t) {
       f64 terms = 0.0;
       for (u32 i = 0; i < d; ++i) {
-        const f64 term = f64{q_[index(n, h, i)]} * pages_.k(t, i) * f64{scale_};
+        const f64 term = q[i] * pages_.k(t, i) * f64{scale_};
         weights[t] += term;
         terms += std::abs(term);
       }
