@@ -311,19 +311,25 @@ constexpr u64 block_bytes() {
   return Type::kAt.strips + Type::kBlockStrips * Type::kAt.strip_bytes;
 }
 
-// sums [n_acts]; `span` is the tile's bytes of these 256 k.
-template <class Type>
-void add_span(const Job& job, const u8* span, u32 half, u32 n_strips, const PackedAct* packed,
-              __m256* sums) {
+// sums [2 halves][n_acts]; `span` is the tile's bytes of these 256 k. The halves take turns strip
+// by strip, as they share lines: half by half, memory rested during the second.
+template <class Type, u32 kActs>
+void add_span(const Job& job, const u8* span, u32 n_strips, const PackedAct* packed,
+              __m256 (*sums)[kActs]) {
+  const u32 n_acts = kActs == 1 ? 1 : job.n_acts;
   constexpr u64 kSpanBytes = block_bytes<Type>() * (kSpanStrips / Type::kBlockStrips);
   constexpr u64 kStripBytes = kSpanBytes / kSpanStrips;
   for (u32 s = 0; s < n_strips; ++s) {
-    Type weights;
-    weights.read(span + s / Type::kBlockStrips * block_bytes<Type>(), s % Type::kBlockStrips, half);
-    const u8* ahead = span + kSpanBytes + s * kStripBytes;  // half 0 fetches for both
-    for (u64 i = half * kStripBytes; i < kStripBytes; i += 64) prefetch(ahead + i);
-    for (u32 a = 0; a < job.n_acts; ++a) {
-      sums[a] = weights.add_term(sums[a], packed[a], s);
+    const u8* ahead = span + kSpanBytes + s * kStripBytes;
+    for (u64 i = 0; i < kStripBytes; i += 64) prefetch(ahead + i);
+    for (u32 half = 0; half < 2; ++half) {
+      Type weights;
+      weights.read(span + s / Type::kBlockStrips * block_bytes<Type>(), s % Type::kBlockStrips,
+                   half);
+#pragma GCC unroll 4
+      for (u32 a = 0; a < n_acts; ++a) {
+        sums[half][a] = weights.add_term(sums[half][a], packed[a], s);
+      }
     }
   }
 }
@@ -343,11 +349,12 @@ void store_half(const Job& job, u64 row, const __m256* sums) {
   }
 }
 
-template <class Type>
+// kActs: 1, of one row alone, whose sums and codes then stay in registers; or kMatmulActs.
+template <class Type, u32 kActs>
 void run_job(const Job& job, u64 first_tile) {
   constexpr u64 kSpanBytes = block_bytes<Type>() * (kSpanStrips / Type::kBlockStrips);
-  PackedAct packed[kMatmulActs];
-  __m256 sums[kMatmulTiles * 2][kMatmulActs];
+  PackedAct packed[kActs];
+  __m256 sums[kMatmulTiles * 2][kActs];
   for (u32 i = 0; i < job.n_tiles * 2; ++i) {
     for (u32 a = 0; a < job.n_acts; ++a) sums[i][a] = _mm256_setzero_ps();
   }
@@ -356,8 +363,8 @@ void run_job(const Job& job, u64 first_tile) {
     const u32 k_left = job.args.k - k;
     const u32 n_strips = (k_left < kSpanElems ? k_left : kSpanElems) / kStripElems;
     pack_acts<Type>(job, k, n_strips, packed);
-    for (u32 i = 0; i < job.n_tiles * 2; ++i) {
-      add_span<Type>(job, span + i / 2 * job.tile_bytes, i % 2, n_strips, packed, sums[i]);
+    for (u32 i = 0; i < job.n_tiles; ++i) {
+      add_span<Type, kActs>(job, span + i * job.tile_bytes, n_strips, packed, sums + 2 * i);
     }
   }
   for (u32 i = 0; i < job.n_tiles * 2; ++i) {
@@ -368,18 +375,19 @@ void run_job(const Job& job, u64 first_tile) {
 template <class Type>
 void matmul_of(const MatmulArgs& args) {
   const u64 tile_bytes = args.k / (Type::kBlockStrips * kStripElems) * block_bytes<Type>();
-  for (u64 tile = args.tile_begin; tile < args.tile_end; tile += kMatmulTiles) {
+  // One row is bound by memory, which on Zen 3 two streams read faster than one or four.
+  const u64 group = args.n_acts == 1 ? 2 : kMatmulTiles;
+  for (u64 tile = args.tile_begin; tile < args.tile_end; tile += group) {
     const u64 tiles_left = args.tile_end - tile;
     for (u64 act = 0; act < args.n_acts; act += kMatmulActs) {
       const u64 acts_left = args.n_acts - act;
-      run_job<Type>(
-          {.args = args,
-           .tiles = static_cast<const u8*>(args.weights) + tile * tile_bytes,
-           .tile_bytes = tile_bytes,
-           .n_tiles = static_cast<u32>(tiles_left < kMatmulTiles ? tiles_left : kMatmulTiles),
-           .act_begin = act,
-           .n_acts = static_cast<u32>(acts_left < kMatmulActs ? acts_left : kMatmulActs)},
-          tile);
+      const Job job{.args = args,
+                    .tiles = static_cast<const u8*>(args.weights) + tile * tile_bytes,
+                    .tile_bytes = tile_bytes,
+                    .n_tiles = static_cast<u32>(tiles_left < group ? tiles_left : group),
+                    .act_begin = act,
+                    .n_acts = static_cast<u32>(acts_left < kMatmulActs ? acts_left : kMatmulActs)};
+      job.n_acts == 1 ? run_job<Type, 1>(job, tile) : run_job<Type, kMatmulActs>(job, tile);
     }
   }
 }

@@ -1,5 +1,6 @@
-// f32, f16 and bf16 weights, half a tile (8 rows) at a time; see matmul_float_avx512.cpp. Up to 3
-// activation rows share a weight's load: 12 partial sums, the weights and x fill the 16 registers.
+// f32, f16 and bf16 weights; see matmul_float_avx512.cpp. Up to 3 activation rows share a weight's
+// load, half a tile (8 rows) at a time: 12 partial sums, the weights and x fill the 16 registers.
+// One activation row alone takes both halves together, as they share lines of memory.
 #include <immintrin.h>
 
 #include "kernels/matmul/matmul.h"
@@ -41,30 +42,9 @@ void add_k(const u8* w, const f32* x, u64 x_stride, __m256 (&partials)[kRows]) {
   }
 }
 
-// `row` is the first of the half tile's 8 rows.
-template <class Type, u32 kRows>
-void half_tile(const MatmulArgs& args, u64 row, u64 act) {
-  constexpr u64 kStep = Type::kBytes * kTileRows;
-  const u8* w = static_cast<const u8*>(args.weights) + row / kTileRows * args.k * kStep +
-                row % kTileRows * Type::kBytes;
-  const f32* x = args.x + act * args.x_stride;
-  __m256 p[kPartials][kRows];
-  for (auto& partials : p) {
-    for (__m256& sum : partials) sum = _mm256_setzero_ps();
-  }
-  u32 k = 0;
-  for (; k + kPartials <= args.k; k += kPartials, w += kPartials * kStep) {
-    for (u64 i = 0; i < kPartials * kStep; i += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(w + kAheadBytes + i), _MM_HINT_T0);
-    }
-    for (u32 j = 0; j < kPartials; ++j) {
-      add_k<Type>(w + j * kStep, x + k + j, args.x_stride, p[j]);
-    }
-  }
-  if (k < args.k) add_k<Type>(w, x + k, args.x_stride, p[0]);
-  if (k + 1 < args.k) add_k<Type>(w + kStep, x + k + 1, args.x_stride, p[1]);
-  if (k + 2 < args.k) add_k<Type>(w + 2 * kStep, x + k + 2, args.x_stride, p[2]);
-
+template <u32 kRows>
+void store_half(const MatmulArgs& args, u64 row, u64 act, const __m256 (&p)[kPartials][kRows]) {
+  if (row >= args.n_out) return;
   const u64 n_rows = args.n_out - row < kHalfRows ? args.n_out - row : kHalfRows;
   for (u32 a = 0; a < kRows; ++a) {
     f32 values[kHalfRows];
@@ -77,16 +57,53 @@ void half_tile(const MatmulArgs& args, u64 row, u64 act) {
   }
 }
 
+// kHalves halves of a tile from `half` on, kRows activation rows from `act` on.
+template <class Type, u32 kRows, u32 kHalves>
+void add_halves(const MatmulArgs& args, u64 tile, u32 half, u64 act) {
+  constexpr u64 kStep = Type::kBytes * kTileRows, kHalfBytes = Type::kBytes * kHalfRows;
+  const u8* w = static_cast<const u8*>(args.weights) + tile * args.k * kStep + half * kHalfBytes;
+  const f32* x = args.x + act * args.x_stride;
+  __m256 p[kHalves][kPartials][kRows];
+  for (auto& half_sums : p) {
+    for (auto& partials : half_sums) {
+      for (__m256& sum : partials) sum = _mm256_setzero_ps();
+    }
+  }
+  const auto add = [&](u32 k, u32 j) {
+    for (u32 h = 0; h < kHalves; ++h) {
+      add_k<Type>(w + j * kStep + h * kHalfBytes, x + k + j, args.x_stride, p[h][j]);
+    }
+  };
+  u32 k = 0;
+  for (; k + kPartials <= args.k; k += kPartials, w += kPartials * kStep) {
+    for (u64 i = 0; i < kPartials * kStep; i += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(w + kAheadBytes + i), _MM_HINT_T0);
+    }
+    for (u32 j = 0; j < kPartials; ++j) add(k, j);
+  }
+  if (k < args.k) add(k, 0);
+  if (k + 1 < args.k) add(k, 1);
+  if (k + 2 < args.k) add(k, 2);
+  for (u32 h = 0; h < kHalves; ++h) {
+    store_half<kRows>(args, tile * kTileRows + (half + h) * kHalfRows, act, p[h]);
+  }
+}
+
+template <class Type, u32 kRows>
+void add_tile(const MatmulArgs& args, u64 tile, u64 act) {
+  if constexpr (kRows == 1) return add_halves<Type, 1, 2>(args, tile, 0, act);
+  add_halves<Type, kRows, 1>(args, tile, 0, act);
+  add_halves<Type, kRows, 1>(args, tile, 1, act);
+}
+
 template <class Type>
 void matmul_of(const MatmulArgs& args) {
-  const u64 row_end =
-      args.tile_end * kTileRows < args.n_out ? args.tile_end * kTileRows : args.n_out;
-  for (u64 row = args.tile_begin * kTileRows; row < row_end; row += kHalfRows) {
+  for (u64 tile = args.tile_begin; tile < args.tile_end; ++tile) {
     u64 act = 0;
-    for (; act + kActs <= args.n_acts; act += kActs) half_tile<Type, kActs>(args, row, act);
+    for (; act + kActs <= args.n_acts; act += kActs) add_tile<Type, kActs>(args, tile, act);
     const u64 n_left = args.n_acts - act;
-    if (n_left == 2) half_tile<Type, 2>(args, row, act);
-    if (n_left == 1) half_tile<Type, 1>(args, row, act);
+    if (n_left == 2) add_tile<Type, 2>(args, tile, act);
+    if (n_left == 1) add_tile<Type, 1>(args, tile, act);
   }
 }
 

@@ -148,7 +148,7 @@ void bench_prefill(const Options& o, const CpuTable& table) {
     fill_tiles(traits.type, o.k, n_tiles, weights.bytes);
     const Acts acts = make_acts(512, o.k);
     std::printf("  %-5s", traits.name);
-    for (u32 n : {4u, 8u, 16u, 32u, 64u, 128u, 512u}) {
+    for (u32 n : {1u, 4u, 8u, 16u, 32u, 64u, 128u, 512u}) {
       if (o.n_acts != 0 && o.n_acts != n) continue;
       const f64 s = product_seconds(o, table.matmul, traits.type, n_tiles, weights.bytes, acts, n);
       const f64 rate = static_cast<f64>(u64{o.n_out} * o.k * n) / s * 1e-9;
