@@ -80,7 +80,8 @@ class AttnVector {
   static constexpr u32 kStatesMax = 4;           // states at a time
   static constexpr u32 kTile = 2;                // registers of slots in a tile of K
   static constexpr u32 kTileSlots = kTile * F::kLanes;
-  static constexpr u32 kDotTile = 1;                        // of these at a time, where K are bytes
+  // Of these at a time, where K are bytes: a register of i32 and one of f32 each for 4 states.
+  static constexpr u32 kDotTile = F::kLanes == 16 ? kTile : 1;
   static constexpr u32 kPairBytes = 4 * F::kLanes;          // of two dims of kLanes slots in f16
   static constexpr u32 kWordBytes = 4 * F::kLanes;          // of four dims of kLanes slots as bytes
   static constexpr u32 kPanel = F::kLanes == 16 ? 64 : 16;  // dims of a tile of V that lie together
@@ -258,15 +259,17 @@ class AttnVector {
     }
     for (u32 b = 0; b < n_blocks_; ++b) {
       const u64 ask_part_bytes = (decode_ ? ask_bytes / 2 : ask_bytes / n_blocks_) / n_parts;
-      for (u32 part = 0; part < n_parts; part += kDotTile) {
+      const u32 n_together = n_parts < kDotTile ? 1 : kDotTile;
+      for (u32 part = 0; part < n_parts; part += n_together) {
         with_constant(blocks_[b].n, [&](auto n) {
-          dot<n.value>(blocks_[b], t, ByteTile{tile, scales, part, n_parts},
-                       ask_part_bytes * kDotTile);
+          const ByteTile at{tile, scales, part, n_parts};
+          n_together == 1 ? dot<n.value, 1>(blocks_[b], t, at, ask_part_bytes)
+                          : dot<n.value, kDotTile>(blocks_[b], t, at, ask_part_bytes * kDotTile);
         });
       }
     }
   }
-  // Registers [part, part + kDotTile) of slots, of n_parts.
+  // A tile of bytes, from register `part` of slots on.
   struct ByteTile {
     const u8* k;        // [head_dim / 4, n_parts, kLanes] words
     const f32* scales;  // [head_dim / 32, n_parts, kLanes]
@@ -274,16 +277,16 @@ class AttnVector {
   };
 
   // The dot products of 32 dims are exact integers; then their scales.
-  template <u32 kStates>
+  template <u32 kStates, u32 kRegisters>
   [[gnu::noinline]] void dot(const Block& block, u32 t, const ByteTile& tile, u64 ask_bytes) {
-    V sums[kStates][kDotTile];
+    V sums[kStates][kRegisters];
     clear(sums);
     const u32 n_blocks = args_.head_dim / kBlockElems;
     const u8* k = tile.k + tile.part * kWordBytes;
     const f32* scales = tile.scales + tile.part * F::kLanes;
     for (u32 b = 0; b < n_blocks; ++b, scales += tile.n_parts * F::kLanes) {
       ask_ahead(ask_bytes);
-      Words dots[kStates][kDotTile];
+      Words dots[kStates][kRegisters];
       const i32* q[kStates];
       for (u32 r = 0; r < kStates; ++r) {
         const u64 query_block = u64{block.states[r]} * n_blocks + b;
@@ -293,20 +296,20 @@ class AttnVector {
       }
 #pragma GCC unroll 8
       for (u32 four = 0; four < kBlockElems / 4; ++four, k += tile.n_parts * kWordBytes) {
-        for (u32 j = 0; j < kDotTile; ++j) {
+        for (u32 j = 0; j < kRegisters; ++j) {
           const auto bytes = F::load_bytes(k + j * kWordBytes);
           for (u32 r = 0; r < kStates; ++r) dots[r][j] = F::add_dot(dots[r][j], bytes, q[r] + four);
         }
       }
       for (u32 r = 0; r < kStates; ++r) {
         const V q_scale = F::set(query_scales_[u64{block.states[r]} * n_blocks + b]);
-        for (u32 j = 0; j < kDotTile; ++j) {
+        for (u32 j = 0; j < kRegisters; ++j) {
           const V scale = F::mul(q_scale, F::load(scales + j * F::kLanes));
           sums[r][j] = F::fma(F::from_words(dots[r][j]), scale, sums[r][j]);
         }
       }
     }
-    store_scores<kStates, kDotTile>(block, t + tile.part * F::kLanes, sums);
+    store_scores<kStates, kRegisters>(block, t + tile.part * F::kLanes, sums);
   }
 
   // Prefetches lines of the next page. All loops over the page call it, spread over their time,

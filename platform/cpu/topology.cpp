@@ -57,6 +57,9 @@ CpuFeatures detect() {
   features.avx512 = features.avx2 && (saved & kZmm) == kZmm && bit(extended.ebx, 16) &&  // F
                     bit(extended.ebx, 17) && bit(extended.ebx, 30) &&                    // DQ, BW
                     bit(extended.ebx, 31) && bit(extended.ecx, 11);                      // VL, VNNI
+#ifdef TARN_AVX512_EMULATED
+  features.avx512 = features.avx2;  // toolchain/isa.cmake
+#endif
   return features;
 }
 
