@@ -1,7 +1,7 @@
-// The AVX-512 intrinsics that the kernels use, lane by lane in C++ on a machine with AVX2: included
-// before each file *_avx512.cpp in a build with TARN_AVX512_EMULATED, so that these bodies are
-// tested where no CPU has AVX-512. SIMDe was no way: its fused multiply-add rounds twice. Semantics:
-// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2. GCC and Clang.
+// The AVX-512 intrinsics that the kernels use, lane by lane in C++ on a machine with AVX2. In a
+// build with TARN_AVX512_EMULATED it is included before each file *_avx512.cpp, so that these
+// bodies are tested where no CPU has AVX-512. SIMDe was no way: its fused multiply-add rounds
+// twice. Semantics: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
 #pragma once
 
 #include <immintrin.h>
