@@ -12,7 +12,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     # gcc's own AVX-512 intrinsics start from an undefined register and warn about it (PR 105593).
     list(APPEND TARN_ISA_FLAGS_avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
   endif()
-  if(TARN_AVX512_EMULATED)
+  if(TARN_AVX512_EMULATED)  # without TARN_BENCH, whose attn_bench has AVX-512 of its own
     set(TARN_ISA_FLAGS_avx512 ${TARN_ISA_FLAGS_avx2} -Wno-psabi
         -include ${CMAKE_SOURCE_DIR}/tests/support/emulator/avx512.h)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/platform/cpu/topology.cpp PROPERTIES

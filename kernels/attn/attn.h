@@ -30,12 +30,13 @@
 //
 // Bound  |error| <= eps * max|v| * ((head_dim + 5)*A + 6*T + page_tokens + 8), eps = 2^-23,
 //        A = max over t of scale * sum|q[i]*k[t][i]|, T = tiles. Over q8_0 and q4_0 q is the query
-//        as it is quantised, within d_q / 2 * (1 + 127 eps) of what it was. A weight's error is the
-//        dot's head_dim roundings of A, those of s - m' (at most 2*A), exp's 2 ulp, and 2.5 eps a
-//        tile for c. It counts twice, in numerator and denominator. The sum over a tile's slots
-//        starts from 0, so the sums add page_tokens + T roundings, not visible.
-// Cost   reads K and V once per call: decode is bound by KV bytes, prefill (16 rows) by f32
-//        multiplications and additions, 2 * head_dim of each per (row, head, slot).
+//        as it is quantised, within d_q / 2 * (1 + 254 eps) of what it was, or 0 below 2^-120. A
+//        weight's error is the dot's head_dim roundings of A, those of s - m' (at most 2*A), exp's
+//        2 ulp, and 2.5 eps a tile for c. It counts twice, in numerator and denominator. The sum
+//        over a tile's slots starts from 0, so the sums add page_tokens + T roundings, not visible.
+// Cost   reads K and V once per call: decode is bound by KV bytes, prefill (16 rows) by
+//        2 * head_dim multiply-adds per (row, head, slot), of f32; over q8_0 and q4_0 half are of
+//        integers.
 #pragma once
 
 #include "kernels/quant/tensor_type.h"

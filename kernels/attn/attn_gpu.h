@@ -33,8 +33,8 @@
 // part's groups are read.
 //
 // Bound  |error| <= eps * max|v| * ((head_dim + 8)*A + 32*(T + S) + 64 * S + 64), eps = 2^-23, A as
-//        in attn.h, T tiles, S spans; of q8_0 and q4_0 2^-11 * max|v| * (A + 1) more. Slots that
-//        are not visible never change the output, whatever they hold.
+//        in attn.h, here of the query itself, T tiles, S spans; of q8_0 and q4_0 2^-11 * max|v| *
+//        (A + 1) more. Slots that are not visible never change the output, whatever they hold.
 // Cost   reads K and V once per row and KV head, of rows that share tiles once for 8 rows or fewer;
 //        writes and reads head_dim + 2 f32 a q head and span, 3 % of that at head_dim 128 and 4 q
 //        heads.

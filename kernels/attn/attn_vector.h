@@ -45,8 +45,9 @@ class AttnVector {
     // m_ and c_ have n_states floats each, and the arrays before them an even number: aligned for
     // pointers.
     blocks_ = reinterpret_cast<Block*>(c_ + n_states);
-    static_assert(sizeof(Block) <= 14 * sizeof(f32) * kStatesMax);  // 18 of a state's 32 are taken
-    query_ = reinterpret_cast<i32*>(p_ + n_states * (page_tokens + dims_ + 32));
+    // A state has 32 floats, of which 18 are taken, and a scratch is one of 16 states at least.
+    static_assert(sizeof(Block) <= 14 * sizeof(f32) * kStatesMax);
+    query_ = reinterpret_cast<i32*>(blocks_ + (n_states + kStatesMax - 1) / kStatesMax);
     query_scales_ =
         reinterpret_cast<f32*>(query_ + n_states * dims_ / kBlockElems * F::kQueryWords);
     query_sums_ = reinterpret_cast<i32*>(query_scales_ + n_states * dims_ / kBlockElems);
@@ -136,7 +137,7 @@ class AttnVector {
     const u8* v = page + slot_bytes_ / 2;
     if (args_.type != KvType::f16) {
       add_values_of(byte_values(v, n_slots), n_slots);
-    } else if (decode_ || dims_ == args_.head_dim) {
+    } else if (dims_ == args_.head_dim) {
       add_values_of(HalfValues{v, slot_bytes_}, n_slots);
     } else {
       load_odd_v(v, n_slots);
@@ -352,7 +353,7 @@ class AttnVector {
     static constexpr bool kAsk = false;
     static constexpr u32 kDims = 2;
     static constexpr u32 kBytes = kDims * F::kLanes * sizeof(f32);  // of one register of each
-    V load(const u8* k, u32 /*i*/, u32 e, u32 j, u32 n) const {
+    V load(const u8* k, u32 e, u32 j, u32 n) const {
       return F::load(reinterpret_cast<const f32*>(k) + (e * n + j) * F::kLanes);
     }
   };
@@ -360,7 +361,7 @@ class AttnVector {
     static constexpr bool kAsk = true;
     static constexpr u32 kDims = 2;
     static constexpr u32 kBytes = kPairBytes;
-    V load(const u8* k, u32 /*i*/, u32 e, u32 j, u32 /*n*/) const {
+    V load(const u8* k, u32 e, u32 j, u32 /*n*/) const {
       return F::load_f16(k + j * kBytes + e * (kBytes / kDims));
     }
   };
@@ -379,7 +380,7 @@ class AttnVector {
         if (Layout::kAsk) F::prefetch(ahead);
         ahead += ask_score_bytes_;
         V slots[kRegisters];
-        for (u32 j = 0; j < kRegisters; ++j) slots[j] = layout.load(k, i, e, j, kRegisters);
+        for (u32 j = 0; j < kRegisters; ++j) slots[j] = layout.load(k, e, j, kRegisters);
         for (u32 r = 0; r < kStates; ++r) {
           const V element = F::set(q[r][i + e]);
           for (u32 j = 0; j < kRegisters; ++j) {
@@ -550,9 +551,12 @@ class AttnVector {
   void load_odd_v(const u8* v, u32 n_slots) {
     const u64 panel_elems = u64{args_.page_tokens} * kPanel;
     for (u32 t = 0; t < n_slots; ++t, v += slot_bytes_) {
-      for (u32 i = 0; i < dims_; ++i) {
-        v_[i / kPanel * panel_elems + t * kPanel + i % kPanel] =
-            i < args_.head_dim ? F::f16_at(v + 2 * i) : 0.0f;
+      for (u32 i = 0; i < dims_; i += F::kLanes) {
+        f32 last[F::kLanes] = {};
+        const bool whole = i + F::kLanes <= args_.head_dim;
+        for (u32 x = i; !whole && x < args_.head_dim; ++x) last[x - i] = F::f16_at(v + 2 * x);
+        F::store(v_ + i / kPanel * panel_elems + t * kPanel + i % kPanel,
+                 whole ? F::load_f16(v + 2 * i) : F::load(last));
       }
     }
     add_values(TileValues{v_, panel_elems});
@@ -641,14 +645,16 @@ class AttnVector {
   const u64 ask_score_bytes_;  // for each element of a tile of K
   const u64 ask_value_bytes_;  // for each slot of a panel of V
   const u8* ahead_ = nullptr;  // the next line to prefetch
-  f32* k_;                     // [head_dim, kTileSlots], or [head_dim, kLanes] for half a tile
-  f32* v_;                     // [dims_ / kPanel, page_tokens, kPanel]
-  f32* o_;                     // [n_states, dims_]
-  f32* p_;                     // [n_states, page_tokens], scores, then weights
-  f32* l_;                     // [n_states, 16]
-  f32* m_;                     // [n_states]
-  f32* c_;                     // [n_states]
-  Block* blocks_;              // [n_states / kStatesMax, rounded up]
+  // Of f16 a tile of K, [head_dim, kTileSlots], or [head_dim, kLanes] for half a tile; of q8_0 and
+  // q4_0 a ByteTile, and then what byte_values() makes of V.
+  f32* k_;
+  f32* v_;         // [dims_ / kPanel, page_tokens, kPanel]
+  f32* o_;         // [n_states, dims_]
+  f32* p_;         // [n_states, page_tokens], scores, then weights
+  f32* l_;         // [n_states, 16]
+  f32* m_;         // [n_states]
+  f32* c_;         // [n_states]
+  Block* blocks_;  // [n_states / kStatesMax, rounded up]
   // The queries over q8_0 and q4_0, quantised: words [n_states, head_dim / 32, F::kQueryWords];
   // scales, one for 32 elements; sums, one for 16.
   i32* query_;

@@ -91,9 +91,12 @@ void add_halves(const MatmulArgs& args, u64 tile, u32 half, u64 act) {
 
 template <class Type, u32 kRows>
 void add_tile(const MatmulArgs& args, u64 tile, u64 act) {
-  if constexpr (kRows == 1) return add_halves<Type, 1, 2>(args, tile, 0, act);
-  add_halves<Type, kRows, 1>(args, tile, 0, act);
-  add_halves<Type, kRows, 1>(args, tile, 1, act);
+  if constexpr (kRows == 1) {
+    add_halves<Type, 1, 2>(args, tile, 0, act);
+  } else {
+    add_halves<Type, kRows, 1>(args, tile, 0, act);
+    add_halves<Type, kRows, 1>(args, tile, 1, act);
+  }
 }
 
 template <class Type>

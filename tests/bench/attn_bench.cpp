@@ -1,5 +1,6 @@
 // Speed of attention and of the small ops as a share of what the machine can do, both measured in
-// the same run: plain reads for decode, fused multiply-adds of f32 on registers for prefill.
+// the same run: reads of memory for decode, fused multiply-adds of f32 on registers for prefill.
+// Over q8_0 and q4_0 the scores' half of the MACs are of integers, so that share may exceed 1.
 //
 //   attn_bench [peak] [decode] [prefill] [ops] [--isa NAME] [--type f16|q8_0|q4_0] [--threads N]
 //              [--reps N] [--slots N] [--group N] [--heads N] [--dim N] [--page N]

@@ -215,6 +215,9 @@ class Problem {
     for (u64 i = 0; i < out.size(); ++i) REQUIRE((written[i] || out[i] == kCanary));
   }
 
+  // Replaces one element of a query.
+  void set_query(u32 n, u32 h, u32 i, f32 value) { q_[index(n, h, i)] = value; }
+
   Pages& pages() { return pages_; }
   u32 n_rows() const { return n_rows_; }
 
@@ -230,7 +233,7 @@ class Problem {
         largest = std::max(largest, std::abs(static_cast<f32>(query[begin + i])));
       }
       const f64 d = f64{largest / 127.0f};
-      const f32 inverse = 127.0f / largest;
+      const f32 inverse = largest >= 0x1p-120f ? 127.0f / largest : 0.0f;
       for (u32 i = 0; i < 32; ++i) {
         const f32 steps = static_cast<f32>(query[begin + i]) * inverse;
         query[begin + i] = d * std::nearbyint(f64{steps});
@@ -432,6 +435,40 @@ TEST_CASE("what one row may not see changes nothing in it, even NaN; what it see
             }
           }
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("a query of zeros, of the smallest and of no numbers; the largest integers in K") {
+  constexpr f32 kInf = std::numeric_limits<f32>::infinity();
+  test::Random random(test::seed_from_environment());
+  CAPTURE(random.seed());
+  for (const KvType type : kTypes) {
+    const Case c{"queries", type, 64, 64, 2, {40, 70, 90}};
+    Problem problem(c, random);
+    for (u32 i = 0; i < 32; ++i) {
+      problem.set_query(0, 0, i, 0.0f);
+      problem.set_query(0, 1, i, i % 2 == 0 ? 1e-37f : -0x1p-121f);
+      problem.set_query(1, 0, i, i % 2 == 0 ? 3.0f : -3.0f);
+      if (type == KvType::q8_0) problem.pages().slot(5)[2 + i] = i % 2 == 0 ? 0x80 : 0x7f;
+      if (type == KvType::q4_0) problem.pages().slot(5)[2 + i % 16] = 0xf0;
+    }
+    problem.check_against_oracle(problem.run(cpu_tables().back()));
+    problem.set_query(2, 0, 40, std::nanf(""));
+    problem.set_query(2, 1, 41, -kInf);
+    const std::vector<f32> generic = problem.run(cpu_tables().back());
+    for (u32 i = 0; i < c.head_dim; ++i) {
+      CHECK(std::isnan(generic[problem.index(2, 0, i)]));
+      CHECK(std::isnan(generic[problem.index(2, 1, i)]));
+      CHECK(std::isfinite(generic[problem.index(1, 1, i)]));
+    }
+    for (const CpuTable& table : cpu_tables()) {
+      if (!table.runs_here()) continue;
+      CAPTURE(table.isa);
+      const std::vector<f32> out = problem.run(table);
+      for (u64 i = 0; i < out.size(); ++i) {
+        REQUIRE((out[i] == generic[i] || (std::isnan(out[i]) && std::isnan(generic[i]))));
       }
     }
   }

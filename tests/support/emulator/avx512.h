@@ -4,11 +4,11 @@
 // twice. Semantics: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
 #pragma once
 
+#ifdef __AVX2__
+
 #include <immintrin.h>
 
-#include <cmath>
 #include <cstring>
-#include <initializer_list>
 #include <type_traits>
 
 #pragma GCC diagnostic ignored "-Wpsabi"  // vectors as wide as these pass through memory here
@@ -223,12 +223,6 @@ __m512i setr_epi32(T... values) {
   return load<__m512i>(list);
 }
 template <class... T>
-__m512i set_epi32(T... values) {
-  const int list[] = {static_cast<int>(values)...};
-  static_assert(sizeof list == 64);
-  return make<int>([&](unsigned i) { return list[15 - i]; });
-}
-template <class... T>
 __m512i set_epi16(T... values) {
   const short list[] = {static_cast<short>(values)...};
   static_assert(sizeof list == 64);
@@ -368,7 +362,10 @@ inline __m512i maskz_loadu_epi64(Lane64 mask, const void* at) {
 }
 inline void storeu_ps(void* at, const __m512& a) { store_masked<float>(at, ~0ull, a); }
 inline void storeu_si512(void* at, const __m512i& a) { store_masked<Lane64>(at, ~0ull, a); }
-inline void store_si512(void* at, const __m512i& a) { store_masked<Lane64>(at, ~0ull, a); }
+inline void store_si512(void* at, const __m512i& a) {
+  if (reinterpret_cast<unsigned long long>(at) % 64 != 0) __builtin_trap();  // as a CPU would
+  store_masked<Lane64>(at, ~0ull, a);
+}
 inline void mask_storeu_ps(void* at, Lane64 mask, const __m512& a) {
   store_masked<float>(at, mask, a);
 }
@@ -441,6 +438,99 @@ inline __m512i unpackhi_epi64(const __m512i& a, const __m512i& b) {
 }  // namespace tarn::emulated
 
 // clang-format off
+// Some are macros in the compiler's headers.
+#undef _mm512_add_epi32
+#undef _mm512_add_epi64
+#undef _mm512_add_ps
+#undef _mm512_and_epi32
+#undef _mm512_and_si512
+#undef _mm512_castps256_ps512
+#undef _mm512_castps512_ps256
+#undef _mm512_castps_si512
+#undef _mm512_castsi128_si512
+#undef _mm512_castsi512_ps
+#undef _mm512_castsi512_si256
+#undef _mm512_cmp_ps_mask
+#undef _mm512_cmpeq_epi32_mask
+#undef _mm512_cmpeq_epu32_mask
+#undef _mm512_cmpgt_epi32_mask
+#undef _mm512_cmpgt_epu32_mask
+#undef _mm512_cvtepi32_epi8
+#undef _mm512_cvtepi32_ps
+#undef _mm512_cvtepi8_epi32
+#undef _mm512_cvtepu16_epi32
+#undef _mm512_cvtepu8_epi16
+#undef _mm512_cvtepu8_epi32
+#undef _mm512_cvtph_ps
+#undef _mm512_cvtps_epi32
+#undef _mm512_cvtps_epi64
+#undef _mm512_cvtss_f32
+#undef _mm512_div_ps
+#undef _mm512_dpbusd_epi32
+#undef _mm512_extractf32x8_ps
+#undef _mm512_extracti64x4_epi64
+#undef _mm512_fmadd_ps
+#undef _mm512_fmsub_ps
+#undef _mm512_loadu_ps
+#undef _mm512_loadu_si512
+#undef _mm512_mask_broadcast_i32x4
+#undef _mm512_mask_mov_epi16
+#undef _mm512_mask_mov_ps
+#undef _mm512_mask_storeu_epi32
+#undef _mm512_mask_storeu_epi64
+#undef _mm512_mask_storeu_ps
+#undef _mm512_maskz_compress_epi32
+#undef _mm512_maskz_cvtps_ph
+#undef _mm512_maskz_loadu_epi32
+#undef _mm512_maskz_loadu_epi64
+#undef _mm512_maskz_loadu_ps
+#undef _mm512_max_epi32
+#undef _mm512_max_ps
+#undef _mm512_min_ps
+#undef _mm512_mul_ps
+#undef _mm512_mullo_epi32
+#undef _mm512_or_si512
+#undef _mm512_permute_ps
+#undef _mm512_permutex2var_epi16
+#undef _mm512_permutex2var_ps
+#undef _mm512_permutexvar_epi16
+#undef _mm512_permutexvar_ps
+#undef _mm512_reduce_max_epi32
+#undef _mm512_set1_epi16
+#undef _mm512_set1_epi32
+#undef _mm512_set1_epi64
+#undef _mm512_set1_epi8
+#undef _mm512_set1_ps
+#undef _mm512_set_epi16
+#undef _mm512_setr_epi32
+#undef _mm512_setzero_ps
+#undef _mm512_setzero_si512
+#undef _mm512_slli_epi16
+#undef _mm512_slli_epi32
+#undef _mm512_sllv_epi16
+#undef _mm512_srai_epi32
+#undef _mm512_srl_epi32
+#undef _mm512_srli_epi16
+#undef _mm512_srli_epi64
+#undef _mm512_store_si512
+#undef _mm512_storeu_ps
+#undef _mm512_storeu_si512
+#undef _mm512_sub_epi32
+#undef _mm512_sub_epi8
+#undef _mm512_sub_ps
+#undef _mm512_ternarylogic_epi32
+#undef _mm512_test_epi16_mask
+#undef _mm512_test_epi32_mask
+#undef _mm512_unpackhi_epi32
+#undef _mm512_unpackhi_epi64
+#undef _mm512_unpacklo_epi32
+#undef _mm512_unpacklo_epi64
+#undef _mm512_xor_epi32
+#undef _mm512_xor_si512
+#undef _mm256_maskz_loadu_ps
+#undef _mm256_maskz_loadu_epi8
+#undef _mm_maskz_loadu_epi8
+
 #define _mm512_add_epi32 tarn::emulated::add_epi32
 #define _mm512_add_epi64 tarn::emulated::add_epi64
 #define _mm512_add_ps tarn::emulated::add_ps
@@ -504,7 +594,6 @@ inline __m512i unpackhi_epi64(const __m512i& a, const __m512i& b) {
 #define _mm512_set1_epi8 tarn::emulated::set1_epi8
 #define _mm512_set1_ps tarn::emulated::set1_ps
 #define _mm512_set_epi16 tarn::emulated::set_epi16
-#undef _mm512_setr_epi32  // a macro in GCC's header
 #define _mm512_setr_epi32 tarn::emulated::setr_epi32
 #define _mm512_setzero_ps tarn::emulated::setzero_ps
 #define _mm512_setzero_si512 tarn::emulated::setzero_si512
@@ -535,3 +624,4 @@ inline __m512i unpackhi_epi64(const __m512i& a, const __m512i& b) {
 #define _mm_maskz_loadu_epi8(mask, at) (tarn::emulated::load_masked<char, 16>(mask, at).as<__m128i>())
 #define __AVX512F__ 1
 // clang-format on
+#endif
