@@ -1,17 +1,15 @@
 // The element-wise operations of a layer, and the exponential that they share with attention.
 //
 //   swiglu    out[i] = (gate[i] / (1 + exp(-gate[i]))) * up[i]    (Shazeer 2020, arXiv:2002.05202)
-//             |error| <= 4 * eps * |out| + 2^-121 * |up[i]|, where exp(-gate) passes the largest
-//             f32
+//             |error| <= 4 * eps * |out| + 2^-121 * |up[i]|, where exp(-gate) passes 2^127.5
 //   add       x[i] = x[i] + y[i]
 //
-// exp is our own, in f32 without FMA: n = round(x * log2 e); r = x - n*ln2_hi - n*ln2_lo; a
-// degree-6 polynomial; scaled by 2^n in two steps, so results below the normal range flush
-// gradually. <= 2 ulp, exp(-inf) = 0, NaN stays NaN, overflow gives inf. The same bits on every
-// ISA.
+// exp is our own, in f32 with FMA (kernels/common/exp_f32.h): n = round(x * log2 e); r = x -
+// n*ln2_hi - n*ln2_lo; a degree-6 polynomial; times 2^n. <= 2 ulp between 2^-126.5 and 2^127.5;
+// below 0, above inf; NaN stays NaN. The same bits on every ISA.
 #pragma once
 
-#include "platform/base/types.h"
+#include "kernels/common/exp_f32.h"
 
 namespace tarn::kernels {
 
@@ -36,13 +34,7 @@ void add_generic(const AddArgs& args);
 void add_avx2(const AddArgs& args);
 void add_avx512(const AddArgs& args);
 
-// For tests and for the sampler: out[i] = exp(x[i]).
-struct ExpArgs {
-  const f32* x;
-  f32* out;  // may be x
-  u64 n;
-};
-using ExpFn = void (*)(const ExpArgs& args);
+// For tests and for the sampler.
 void exp_generic(const ExpArgs& args);
 void exp_avx2(const ExpArgs& args);
 void exp_avx512(const ExpArgs& args);

@@ -30,7 +30,7 @@ class AttnVector {
         decode_(n_states_ <= kStatesMax && args.head_dim % 16 == 0),
         slot_bytes_(2 * kv_vector_bytes(args.type, args.head_dim)),
         dims_(round_up(args.head_dim)),
-        ask_load_bytes_(slot_bytes_ * F::kLanes * 8 / args.head_dim / 4),
+        ask_load_bytes_(slot_bytes_ * kRows * kHalves / args.head_dim / 4),
         ask_score_bytes_(slot_bytes_ * kTileSlots / args.head_dim / 2),
         ask_value_bytes_(slot_bytes_ * kPanel / args.head_dim / 4) {
     const u64 page_tokens = args.page_tokens;
@@ -83,11 +83,11 @@ class AttnVector {
   static constexpr u32 kTileSlots = kTile * F::kLanes;
   // Of these at a time, where K are bytes: a register of i32 and one of f32 each for 4 states.
   static constexpr u32 kDotTile = F::kLanes == 16 ? kTile : 1;
-  static constexpr u32 kPairBytes = 4 * F::kLanes;          // of two dims of kLanes slots in f16
-  static constexpr u32 kWordBytes = 4 * F::kLanes;          // of four dims of kLanes slots as bytes
+  static constexpr u32 kWordBytes = 4 * F::kLanes;          // of four dims of kLanes slots
   static constexpr u32 kPanel = F::kLanes == 16 ? 64 : 16;  // dims of a tile of V that lie together
   static constexpr f32 kNone = -__builtin_inff();
-  static constexpr u32 kChunkBytes = 16;  // bytes of a slot that load_columns reads
+  // What a transposition reads: 16 bytes a slot, of halves so many, and 16 slots of halves.
+  static constexpr u32 kChunkBytes = 16, kHalves = 8, kRows = 16;
   static constexpr u32 kBlockElems = 32;
   static constexpr u32 kQ8Bytes = 34;
   static constexpr u32 kQ4Bytes = 18;
@@ -192,10 +192,11 @@ class AttnVector {
   // Slots [t, t + n_tile) of the page, which begin at `slots`; n_tile is F::kLanes or kTileSlots.
   void score_tile(const u8* slots, u32 t, u32 n_tile) {
     if (args_.type != KvType::f16) return score_bytes(slots, t, n_tile / F::kLanes);
-    if (decode_) return score_halves(slots, t, n_tile / F::kLanes);
-    for (u32 part = 0; part < n_tile; part += F::kLanes) {
-      load_k(slots + part * slot_bytes_, n_tile, k_ + part);
+    if (decode_) {
+      load_halves(slots, n_tile);
+      return score_block(blocks_[0], t, n_tile / F::kLanes, HalfTile{});
     }
+    load_k(slots, n_tile);
     for (u32 b = 0; b < n_blocks_; ++b) {
       const Block& block = blocks_[b];
       ask_ahead(n_tile * slot_bytes_ / n_blocks_);
@@ -211,26 +212,20 @@ class AttnVector {
     });
   }
 
-  // Where one block reads a tile, its K stay f16: one store for two dims of kLanes slots.
-  void score_halves(const u8* slots, u32 t, u32 n_parts) {
-    constexpr u32 kElems = kChunkBytes / 2;
+  // Where one block reads a tile, its K stay f16: [head_dim, n_tile].
+  void load_halves(const u8* slots, u32 n_tile) {
     u8* const tile = reinterpret_cast<u8*>(k_);
-    for (u32 part = 0; part < n_parts; ++part, slots += F::kLanes * slot_bytes_) {
-      u8* k = tile + part * kPairBytes;
-      for (u32 i = 0; i < args_.head_dim; i += kElems) {
+    const u64 column_bytes = 2 * n_tile;
+    for (u32 part = 0; part < n_tile; part += kRows, slots += kRows * slot_bytes_) {
+      u8* k = tile + 2 * part;
+      for (u32 i = 0; i < args_.head_dim; i += kHalves, k += kHalves * column_bytes) {
         ask_ahead(ask_load_bytes_);
-        Words words[4];
-        F::load_columns(slots + 2 * i, slot_bytes_, words);
-        for (const Words pair : words) {
-          F::store_halves(k, pair);
-          k += n_parts * kPairBytes;
-        }
+        F::transpose_halves(slots + 2 * i, slot_bytes_, k, column_bytes);
       }
     }
-    score_block(blocks_[0], t, n_parts, HalfTile{});
   }
 
-  // Likewise four dims of kLanes slots of q8_0 or q4_0, as bytes; behind them the scales of each
+  // Likewise words of four dims of kLanes slots of q8_0 or q4_0; behind them the scales of each
   // block of 32 dims, f32.
   void score_bytes(const u8* slots, u32 t, u32 n_parts) {
     const u32 half_bytes = args_.type == KvType::q8_0 ? kChunkBytes : 0;
@@ -320,67 +315,63 @@ class AttnVector {
     ahead_ += n_bytes;
   }
 
-  // Writes kLanes slots of f16 into columns of the tile [head_dim, n_tile].
-  void load_k(const u8* slots, u64 n_tile, f32* k) {
-    constexpr u32 kElems = kChunkBytes / 2;
-    u32 i = 0;
-    for (; i + kElems <= args_.head_dim; i += kElems) {
-      load_chunk(slots + 2 * i, slot_bytes_, kElems / 2, n_tile, k + i * n_tile);
-    }
-    if (i == args_.head_dim) return;
-    // The last 2, 4 or 6: a whole chunk would run past the last slot of the page.
-    u8 rest[F::kLanes * kChunkBytes] = {};
-    const u32 n = args_.head_dim - i;
-    for (u32 t = 0; t < F::kLanes; ++t) {
-      std::memcpy(rest + t * kChunkBytes, slots + t * slot_bytes_ + 2 * i, 2 * n);
-    }
-    load_chunk(rest, kChunkBytes, n / 2, n_tile, k + i * n_tile);
-  }
-
-  static void load_chunk(const u8* chunk, u64 stride, u32 n_words, u64 n_tile, f32* k) {
-    Words words[4];
-    F::load_columns(chunk, stride, words);
-    for (u32 j = 0; j < n_words; ++j) {
-      V pair[2];
-      F::widen_f16(words[j], pair);
-      F::store(k + (2 * j) * n_tile, pair[0]);
-      F::store(k + (2 * j + 1) * n_tile, pair[1]);
+  // K of f16 as f32, [head_dim, n_tile].
+  void load_k(const u8* slots, u32 n_tile) {
+    for (u32 part = 0; part < n_tile; part += kRows, slots += kRows * slot_bytes_) {
+      u32 i = 0;
+      for (; i + kHalves <= args_.head_dim; i += kHalves) {
+        load_chunk(slots + 2 * i, slot_bytes_, kHalves, n_tile, k_ + i * n_tile + part);
+      }
+      if (i == args_.head_dim) continue;
+      // The last 2, 4 or 6: a whole chunk would run past the last slot of the page.
+      u8 rest[kRows * kChunkBytes] = {};
+      const u32 n = args_.head_dim - i;
+      for (u32 t = 0; t < kRows; ++t) {
+        std::memcpy(rest + t * kChunkBytes, slots + t * slot_bytes_ + 2 * i, 2 * n);
+      }
+      load_chunk(rest, kChunkBytes, n, n_tile, k_ + i * n_tile + part);
     }
   }
 
-  // How kDims dims of a tile lie, from dim i on: register j of n of dim i + e.
+  static void load_chunk(const u8* chunk, u64 stride, u32 n_dims, u64 n_tile, f32* k) {
+    u8 columns[kHalves * 2 * kRows];
+    F::transpose_halves(chunk, stride, columns, 2 * kRows);
+    for (u32 i = 0; i < n_dims; ++i, k += n_tile) {
+      for (u32 t = 0; t < kRows; t += F::kLanes) {
+        F::store(k + t, F::load_f16(columns + 2 * (i * kRows + t)));
+      }
+    }
+  }
+
+  // A tile of K: load() is its register i, from element k on.
   struct Tile {
     static constexpr bool kAsk = false;
-    static constexpr u32 kDims = 2;
-    static constexpr u32 kBytes = kDims * F::kLanes * sizeof(f32);  // of one register of each
-    V load(const u8* k, u32 e, u32 j, u32 n) const {
-      return F::load(reinterpret_cast<const f32*>(k) + (e * n + j) * F::kLanes);
+    static constexpr u32 kBytes = F::kLanes * sizeof(f32);  // of a register
+    V load(const u8* k, u32 i) const {
+      return F::load(reinterpret_cast<const f32*>(k + i * kBytes));
     }
   };
   struct HalfTile {
     static constexpr bool kAsk = true;
-    static constexpr u32 kDims = 2;
-    static constexpr u32 kBytes = kPairBytes;
-    V load(const u8* k, u32 e, u32 j, u32 /*n*/) const {
-      return F::load_f16(k + j * kBytes + e * (kBytes / kDims));
-    }
+    static constexpr u32 kBytes = F::kLanes * 2;
+    V load(const u8* k, u32 i) const { return F::load_f16(k + i * kBytes); }
   };
 
   template <u32 kStates, u32 kRegisters, class Layout>
-  void score(const Block& block, u32 t, const Layout& layout) {
+  [[gnu::noinline]] void score(const Block& block, u32 t, const Layout& layout) {
     V sums[kStates][kRegisters];
     clear(sums);
     const f32* q[kStates];
     for (u32 r = 0; r < kStates; ++r) q[r] = block.q[r];
     const u8* k = reinterpret_cast<const u8*>(k_);
     const u8* ahead = ahead_;
-    for (u32 i = 0; i < args_.head_dim; i += Layout::kDims, k += kRegisters * Layout::kBytes) {
+    for (u32 i = 0; i < args_.head_dim; i += 2) {  // which is even
 #pragma GCC unroll 4
-      for (u32 e = 0; e < Layout::kDims; ++e) {
+      for (u32 e = 0; e < 2; ++e, k += kRegisters * Layout::kBytes) {
         if (Layout::kAsk) F::prefetch(ahead);
         ahead += ask_score_bytes_;
         V slots[kRegisters];
-        for (u32 j = 0; j < kRegisters; ++j) slots[j] = layout.load(k, e, j, kRegisters);
+        for (u32 j = 0; j < kRegisters; ++j) slots[j] = layout.load(k, j);
         for (u32 r = 0; r < kStates; ++r) {
           const V element = F::set(q[r][i + e]);
           for (u32 j = 0; j < kRegisters; ++j) {
@@ -445,7 +436,9 @@ class AttnVector {
   // A NaN score is ignored here, as in the generic body; its weight becomes NaN.
   static f32 max_score(const f32* scores, u32 n_slots) {
     V maxima = F::set(kNone);
-    for (u32 t = 0; t < n_slots; t += F::kLanes) {
+    u32 t = 0;
+    for (; t + F::kLanes <= n_slots; t += F::kLanes) maxima = F::max(F::load(scores + t), maxima);
+    if (t < n_slots) {
       maxima = F::max(F::keep_first(F::load(scores + t), n_slots - t, kNone), maxima);
     }
     return F::max_lane(maxima);
@@ -454,14 +447,20 @@ class AttnVector {
   static void weigh(f32* p, u32 n_slots, f32 m, f32 c, f32* l) {
     V lanes[kParts];
     for (V& part : lanes) part = F::zero();
-    for (u32 t = 0; t < n_slots; t += 16) {
+    u32 t = 0;
+    for (; t + 16 <= n_slots; t += 16) {
       for (u32 j = 0; j < kParts; ++j) {
-        const u32 at = t + j * F::kLanes;
-        const V weights = exp_vector<F>(F::sub(F::load(p + at), F::set(m)));
-        const V kept = F::keep_first(weights, at < n_slots ? n_slots - at : 0, 0.0f);
-        F::store(p + at, kept);
-        lanes[j] = F::add(lanes[j], kept);
+        f32* at = p + t + j * F::kLanes;
+        const V weights = exp_vector<F>(F::sub(F::load(at), F::set(m)));
+        F::store(at, weights);
+        lanes[j] = F::add(lanes[j], weights);
       }
+    }
+    for (u32 j = 0; j < kParts && t < n_slots; ++j, t += F::kLanes) {
+      const V weights = exp_vector<F>(F::sub(F::load(p + t), F::set(m)));
+      const V kept = F::keep_first(weights, n_slots - t, 0.0f);
+      F::store(p + t, kept);
+      lanes[j] = F::add(lanes[j], kept);
     }
     for (u32 j = 0; j < kParts; ++j) {
       const V before = F::load(l + j * F::kLanes);
@@ -632,7 +631,7 @@ class AttnVector {
       const u32 left = args_.head_dim - i;
       const V o = F::load(o_ + state * dims_ + i);
       const V value = args_.visible[n] == 0 ? F::zero() : F::div(o, l);
-      F::store_some(out + i, value, left < F::kLanes ? left : F::kLanes);
+      left < F::kLanes ? F::store_some(out + i, value, left) : F::store(out + i, value);
     }
   }
 
@@ -641,7 +640,7 @@ class AttnVector {
   const bool decode_;
   const u64 slot_bytes_;
   const u32 dims_;             // head_dim, padded to 16
-  const u64 ask_load_bytes_;   // next page's bytes, for each 8 elements of kLanes slots of K
+  const u64 ask_load_bytes_;   // next page's bytes, for each transposition of K of f16
   const u64 ask_score_bytes_;  // for each element of a tile of K
   const u64 ask_value_bytes_;  // for each slot of a panel of V
   const u8* ahead_ = nullptr;  // the next line to prefetch

@@ -10,18 +10,19 @@ namespace {
 template <class F>
 typename F::V exp_vector(typename F::V x) {
   // max and min return their second operand if one is NaN, so a NaN stays.
-  const typename F::V clamped = F::min(F::set(ExpF32::kHigh), F::max(F::set(ExpF32::kLow), x));
-  const typename F::V shifted =
-      F::add(F::mul(clamped, F::set(ExpF32::kLog2E)), F::set(ExpF32::kRound));
-  const typename F::V n = F::sub(shifted, F::set(ExpF32::kRound));
-  const typename F::V r =
-      F::sub(F::sub(clamped, F::mul(n, F::set(ExpF32::kLn2Hi))), F::mul(n, F::set(ExpF32::kLn2Lo)));
-  typename F::V p = F::add(F::set(ExpF32::kC5), F::mul(r, F::set(ExpF32::kC6)));
-  p = F::add(F::set(ExpF32::kC4), F::mul(r, p));
-  p = F::add(F::set(ExpF32::kC3), F::mul(r, p));
-  p = F::add(F::set(ExpF32::kC2), F::mul(r, p));
-  p = F::add(F::set(1.0f), F::add(r, F::mul(F::mul(r, r), p)));
-  return F::scale_by_power(p, shifted);
+  using V = typename F::V;
+  const V clamped = F::min(F::set(ExpF32::kHigh), F::max(F::set(ExpF32::kLow), x));
+  const V shifted = F::fma(clamped, F::set(ExpF32::kLog2E), F::set(ExpF32::kRound));
+  const V n = F::sub(shifted, F::set(ExpF32::kRound));
+  V r = F::fma(n, F::set(-ExpF32::kLn2Hi), clamped);
+  r = F::fma(n, F::set(-ExpF32::kLn2Lo), r);
+  V p = F::fma(r, F::set(ExpF32::kC6), F::set(ExpF32::kC5));
+  p = F::fma(r, p, F::set(ExpF32::kC4));
+  p = F::fma(r, p, F::set(ExpF32::kC3));
+  p = F::fma(r, p, F::set(ExpF32::kC2));
+  p = F::fma(r, p, F::set(1.0f));
+  p = F::fma(r, p, F::set(1.0f));
+  return F::mul(p, F::power_of_low_bits(shifted));
 }
 
 }  // namespace

@@ -46,11 +46,9 @@ struct F32x {
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
   }
 
-  static V scale_by_power(V p, V shifted) {
-    const __m256i e =
-        _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_castps_si256(set(ExpF32::kRound)));
-    const __m256i half = _mm256_srai_epi32(e, 1);
-    return mul(mul(p, power_of_two(half)), power_of_two(_mm256_sub_epi32(e, half)));
+  static V power_of_low_bits(V v) {
+    const __m256i n = _mm256_add_epi32(_mm256_castps_si256(v), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(n, 23));
   }
 
   static V load_f16(const u8* source) {
@@ -113,8 +111,29 @@ struct F32x {
     out[2] = _mm256_unpacklo_epi64(high01, high23);
     out[3] = _mm256_unpackhi_epi64(high01, high23);
   }
-  static void store_halves(u8* target, Words words) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), split_halves(words));
+  static void transpose_halves(const u8* rows, u64 stride, u8* columns, u64 column_bytes) {
+    __m256i a[8];  // 128-bit lane w of a[r]: row r + 8w
+    for (u32 r = 0; r < 8; ++r, rows += stride) {
+      a[r] = _mm256_inserti128_si256(_mm256_castsi128_si256(load_16_bytes(rows)),
+                                     load_16_bytes(rows + 8 * stride), 1);
+    }
+    __m256i two[8], four[8];  // neighbouring rows' elements in 2 and 4 columns each
+    for (u32 r = 0; r < 8; r += 2) {
+      two[r] = _mm256_unpacklo_epi16(a[r], a[r + 1]);
+      two[r + 1] = _mm256_unpackhi_epi16(a[r], a[r + 1]);
+    }
+    for (u32 r = 0; r < 8; r += 4) {
+      for (u32 half = 0; half < 2; ++half) {
+        four[r + 2 * half] = _mm256_unpacklo_epi32(two[r + half], two[r + 2 + half]);
+        four[r + 2 * half + 1] = _mm256_unpackhi_epi32(two[r + half], two[r + 2 + half]);
+      }
+    }
+    for (u32 j = 0; j < 4; ++j, columns += 2 * column_bytes) {
+      const __m256i even = _mm256_unpacklo_epi64(four[j], four[j + 4]);
+      const __m256i odd = _mm256_unpackhi_epi64(four[j], four[j + 4]);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(columns), even);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(columns + column_bytes), odd);
+    }
   }
   static void widen_f16(Words words, V (&out)[2]) {
     const __m256i split = split_halves(words);
@@ -182,10 +201,6 @@ struct F32x {
   }
   static __m128i load_16_bytes(const u8* source) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
-  }
-  static V power_of_two(__m256i exponent) {
-    return _mm256_castsi256_ps(
-        _mm256_slli_epi32(_mm256_add_epi32(exponent, _mm256_set1_epi32(127)), 23));
   }
 };
 

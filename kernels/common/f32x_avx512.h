@@ -55,12 +55,11 @@ struct F32x {
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
   }
 
-  // (p * 2^(e>>1)) * 2^(e - (e>>1)), with the integer e from `shifted` = e + ExpF32::kRound.
-  static V scale_by_power(V p, V shifted) {
-    const __m512i e =
-        _mm512_sub_epi32(_mm512_castps_si512(shifted), _mm512_castps_si512(set(ExpF32::kRound)));
-    const __m512i half = _mm512_srai_epi32(e, 1);
-    return mul(mul(p, power_of_two(half)), power_of_two(_mm512_sub_epi32(e, half)));
+  // 2^n of the n within -127 and 128 (0 and inf) that v's bits end with; v is NaN, or n is all that
+  // its last nine bits hold.
+  static V power_of_low_bits(V v) {
+    const __m512i n = _mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(127));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(n, 23));
   }
 
   static V load_f16(const u8* source) {
@@ -123,10 +122,19 @@ struct F32x {
     out[2] = _mm512_unpacklo_epi64(high01, high23);
     out[3] = _mm512_unpackhi_epi64(high01, high23);
   }
-  // The two f16 of each word: the first ones of all lanes, then the second ones.
-  static void store_halves(u8* target, Words words) {
-    _mm512_storeu_si512(target, split_halves(words));
+  // Columns of 16 rows of 8 f16 each.
+  static void transpose_halves(const u8* rows, u64 stride, u8* columns, u64 column_bytes) {
+    Words pairs[4];
+    load_columns(rows, stride, pairs);
+    for (const Words pair : pairs) {
+      const Words split = split_halves(pair);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(columns), _mm512_castsi512_si256(split));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(columns + column_bytes),
+                          _mm512_extracti64x4_epi64(split, 1));
+      columns += 2 * column_bytes;
+    }
   }
+  // The two f16 of each word: the first ones of all lanes, and the second ones.
   static void widen_f16(Words words, V (&out)[2]) {
     const __m512i split = split_halves(words);
     out[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(split));
@@ -193,10 +201,6 @@ struct F32x {
   }
   static __m128i load_16_bytes(const u8* source) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
-  }
-  static V power_of_two(__m512i exponent) {
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_add_epi32(exponent, _mm512_set1_epi32(127)), 23));
   }
 };
 

@@ -36,23 +36,18 @@ inline f32 round_even(f32 value) { return (value + ExpF32::kRound) - ExpF32::kRo
 inline f32 exp_f32(f32 x) {
   const f32 above = x < ExpF32::kLow ? ExpF32::kLow : x;  // both keep a NaN
   const f32 clamped = above > ExpF32::kHigh ? ExpF32::kHigh : above;
-  const f32 shifted = clamped * ExpF32::kLog2E + ExpF32::kRound;
+  const f32 shifted = fma_f32(clamped, ExpF32::kLog2E, ExpF32::kRound);
   const f32 n = shifted - ExpF32::kRound;
-  const f32 r = (clamped - n * ExpF32::kLn2Hi) - n * ExpF32::kLn2Lo;
-  f32 p = ExpF32::kC5 + r * ExpF32::kC6;
-  p = ExpF32::kC4 + r * p;
-  p = ExpF32::kC3 + r * p;
-  p = ExpF32::kC2 + r * p;
-  p = 1.0f + (r + (r * r) * p);
-  // n as an integer from the bits, because converting a NaN is undefined; its value does not
+  const f32 r = fma_f32(n, -ExpF32::kLn2Lo, fma_f32(n, -ExpF32::kLn2Hi, clamped));
+  f32 p = fma_f32(r, ExpF32::kC6, ExpF32::kC5);
+  p = fma_f32(r, p, ExpF32::kC4);
+  p = fma_f32(r, p, ExpF32::kC3);
+  p = fma_f32(r, p, ExpF32::kC2);
+  p = fma_f32(r, p, 1.0f);
+  p = fma_f32(r, p, 1.0f);
+  // From bits, because converting a NaN to an integer is undefined. n + 127 of a NaN does not
   // matter.
-  const i32 exponent =
-      static_cast<i32>(std::bit_cast<u32>(shifted) - std::bit_cast<u32>(ExpF32::kRound));
-  const i32 first = exponent >> 1;
-  const i32 second = exponent - first;
-  const f32 scale_first = std::bit_cast<f32>((static_cast<u32>(first) + 127u) << 23);
-  const f32 scale_second = std::bit_cast<f32>((static_cast<u32>(second) + 127u) << 23);
-  return (p * scale_first) * scale_second;
+  return p * std::bit_cast<f32>((std::bit_cast<u32>(shifted) + 127u) << 23);
 }
 
 // The fixed tree over 16 lanes adds halves: 0-7 to 8-15, then 0-3 to 4-7, then 2, then 1.

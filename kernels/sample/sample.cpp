@@ -62,16 +62,20 @@ LogitsSummary summarize_logits(const f32* logits, u64 n) {
   return summary;
 }
 
-f64 log_sum_exp(const f32* logits, u64 n, f32 max) {
+f64 log_sum_exp(const f32* logits, u64 n, f32 max, ExpFn exponential) {
   constexpr u64 kLanes = 16;  // partial sums, element i to lane i mod 16, then added in order
+  constexpr u64 kBlock = 16 * kLanes;
   f64 sums[kLanes] = {};
-  u64 i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    f32 weights[kLanes];
-    for (u64 j = 0; j < kLanes; ++j) weights[j] = exp_f32(logits[i + j] - max);
-    for (u64 j = 0; j < kLanes; ++j) sums[j] += f64{weights[j]};
+  f32 weights[kBlock];
+  for (u64 begin = 0; begin < n; begin += kBlock) {
+    const u64 n_here = n - begin < kBlock ? n - begin : kBlock;
+    for (u64 i = 0; i < n_here; ++i) weights[i] = logits[begin + i] - max;
+    exponential({.x = weights, .out = weights, .n = n_here});
+    for (u64 i = n_here; i < kBlock; ++i) weights[i] = 0.0f;
+    for (u64 i = 0; i < kBlock; i += kLanes) {
+      for (u64 j = 0; j < kLanes; ++j) sums[j] += f64{weights[i + j]};
+    }
   }
-  for (; i < n; ++i) sums[i % kLanes] += f64{exp_f32(logits[i] - max)};
   f64 sum = 0.0;
   for (const f64 lane : sums) sum += lane;
   return f64{max} + log_f64(sum);

@@ -2,6 +2,7 @@
 // Ties go to the lower id.
 #pragma once
 
+#include "kernels/common/exp_f32.h"
 #include "kernels/common/math_f64.h"  // exp_f64, for the probabilities of a few candidates
 #include "platform/base/types.h"
 
@@ -16,7 +17,7 @@ LogitsSummary summarize_logits(const f32* logits, u64 n);
 
 // ln of the sum of exp(logits): our f32 exponential (act.h) of logit - max, summed in f64, so that
 // the result is within 2^-22 of the true one. `max` from the summary, finite; no logit is above it.
-f64 log_sum_exp(const f32* logits, u64 n, f32 max);
+f64 log_sum_exp(const f32* logits, u64 n, f32 max, ExpFn exponential);
 
 struct Candidate {
   f32 logit;

@@ -207,6 +207,7 @@ Result<void> Engine::Opening::place_executor() {
   const auto memory = SamplingMemory::carve(runs_on_gpu_ ? gpu.mirror() : carver,
                                             e_.model_.spec.n_vocab, e_.plan_.logit_rows_max);
   e_.scratch_.sample = memory.scratch;
+  e_.scratch_.sample.exp = e_.table_->exp;
   exec::ExecutorArgs args{.on_gpu = runs_on_gpu_,
                           .logit_rows_max = e_.plan_.logit_rows_max,
                           .model = &e_.model_,

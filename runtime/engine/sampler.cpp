@@ -191,9 +191,10 @@ Result<Sampled> sample(const SampleArgs& args) {
   if (takes_best(params)) return sample_best(summary);
   TARN_CHECK(check_finite(summary));
   Sampled sampled;
-  const f64 log_sum = params.wants_logprob ? kernels::log_sum_exp(args.logits.data(),
-                                                                  args.logits.size(), summary.max)
-                                           : 0.0;
+  const f64 log_sum = params.wants_logprob
+                          ? kernels::log_sum_exp(args.logits.data(), args.logits.size(),
+                                                 summary.max, args.scratch.exp)
+                          : 0.0;
   report_top(args, log_sum, sampled);
 
   Adjuster adjuster(args);

@@ -12,6 +12,7 @@
 #include <array>
 #include <span>
 
+#include "kernels/act/act.h"
 #include "kernels/sample/sample.h"
 #include "platform/base/result.h"
 
@@ -67,6 +68,7 @@ struct SampleScratch {
   std::span<kernels::Candidate> candidates{};  // [n_vocab]
   std::span<u32> sorted_window{};              // [kPenaltyWindowMax]
   std::span<TokenLogprob> saved{};             // [kSavedLogitsMax]
+  kernels::ExpFn exp = kernels::exp_generic;   // of the ISA in use; all have the same bits
 };
 
 struct SampleArgs {

@@ -34,8 +34,8 @@ static_assert(sizeof(KvIdentity) == 80);
 inline constexpr u32 kPageLayout = 1;  // KvIdentity::layout of this version
 // KvIdentity::numerics_id. Raised when kernels give other bits than before: all ISAs of a CPU give
 // the same, and so do all GPUs, whose order of sums is another one.
-inline constexpr u32 kCpuNumericsId = 3;
-inline constexpr u32 kGpuNumericsId = 0x1003;
+inline constexpr u32 kCpuNumericsId = 4;
+inline constexpr u32 kGpuNumericsId = 0x1004;
 
 struct KvIdentityArgs {
   const model::ModelSpec* spec = nullptr;
