@@ -88,6 +88,7 @@ class AttnVector {
   static constexpr f32 kNone = -__builtin_inff();
   // What a transposition reads: 16 bytes a slot, of halves so many, and 16 slots of halves.
   static constexpr u32 kChunkBytes = 16, kHalves = 8, kRows = 16;
+  static_assert(kTileSlots % kRows == 0 && kRows % F::kLanes == 0);
   static constexpr u32 kBlockElems = 32;
   static constexpr u32 kQ8Bytes = 34;
   static constexpr u32 kQ4Bytes = 18;
@@ -129,7 +130,7 @@ class AttnVector {
     make_blocks(begin);
     // A tile may carry slots that no row sees: lanes stay apart, and compute_weights drops them.
     for (u32 t = 0; t < n_slots;) {
-      const u32 n_tile = args_.page_tokens - t < kTileSlots ? F::kLanes : kTileSlots;
+      const u32 n_tile = args_.page_tokens - t < kTileSlots ? kRows : kTileSlots;
       score_tile(page + t * slot_bytes_, t, n_tile);
       t += n_tile;
     }
@@ -189,7 +190,7 @@ class AttnVector {
 
   // --- scores ---
 
-  // Slots [t, t + n_tile) of the page, which begin at `slots`; n_tile is F::kLanes or kTileSlots.
+  // Slots [t, t + n_tile) of the page, which begin at `slots`; n_tile is kRows or kTileSlots.
   void score_tile(const u8* slots, u32 t, u32 n_tile) {
     if (args_.type != KvType::f16) return score_bytes(slots, t, n_tile / F::kLanes);
     if (decode_) {
@@ -207,8 +208,10 @@ class AttnVector {
   template <class Layout>
   void score_block(const Block& block, u32 t, u32 n_parts, const Layout& layout) {
     with_constant(block.n, [&](auto n) {
-      n_parts < kTile ? score<n.value, 1>(block, t, layout)
-                      : score<n.value, kTile>(block, t, layout);
+      if constexpr (kTileSlots > kRows) {
+        if (n_parts < kTile) return score<n.value, 1>(block, t, layout);
+      }
+      score<n.value, kTile>(block, t, layout);
     });
   }
 
@@ -357,6 +360,7 @@ class AttnVector {
     V load(const u8* k, u32 i) const { return F::load_f16(k + i * kBytes); }
   };
 
+  // Not inlined, as dot().
   template <u32 kStates, u32 kRegisters, class Layout>
   [[gnu::noinline]] void score(const Block& block, u32 t, const Layout& layout) {
     V sums[kStates][kRegisters];

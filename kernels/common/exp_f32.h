@@ -1,13 +1,15 @@
-// The constants of our f32 exponential, so that every ISA's body computes the same bits:
+// Our f32 exponential: its constants, so that every ISA's body computes the same bits, and the form
+// of a call.
 //
 //   x clamped to [kLow, kHigh]; n = nearest even integer to x * kLog2E (by adding kRound and taking
 //   it away); r = (x - n*kLn2Hi) - n*kLn2Lo; p = 1 + r*(1 + r*(c2 + r*(c3 + r*(c4 + r*(c5 +
 //   r*c6))))), each step a fused multiply-add; result p * 2^n.
 //
-// n*kLn2Hi is exact (9 bits times 8). n is within -127 and 128, where the power is 0 and inf: so
-// the result is 0 below about 2^-126.5, a subnormal one is rounded once, and it is inf above about
-// 2^127.5. The polynomial is the minimax one of its form on |r| <= ln2/2 (Lawson's iteration over
-// 4,001 Chebyshev nodes); its own relative error is 2^-27.8.
+// x - n*kLn2Hi is exact: kLn2Hi has 9 bits, and where n is large the difference is short. n is
+// within -127 and 128, where the power is 0 and inf: so the result is 0 below about 2^-126.5, a
+// subnormal one is rounded once, and it is inf above about 2^127.5. The polynomial is the minimax
+// one of its form on |r| <= ln2/2 (Lawson's iteration over 4,001 Chebyshev nodes); its own relative
+// error is 2^-27.8.
 #pragma once
 
 #include "platform/base/types.h"

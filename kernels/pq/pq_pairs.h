@@ -14,8 +14,8 @@
 //           With one head the weight is s.
 //   choose  the k tokens of largest weight, the lower place of equals; all where n_tokens <= k
 //
-// No FMA; the same choice on every ISA and for every format. n_tokens < 2^24: a count is an f32
-// exactly. A NaN has its place in the order, as in topk.h.
+// No FMA but in exp; the same choice on every ISA and for every format. n_tokens < 2^24: a count is
+// an f32 exactly. A NaN has its place in the order, as in topk.h.
 // Cost    side^2 exponentials a head, 32 passes over side^2 weights to find the k-th, and about one
 //         operation a token; reads the codes once.
 #pragma once

@@ -23,8 +23,8 @@
 // codes, so slices (of whole blocks in a packed format) give the bits of one call. A NaN score
 // makes the group's weights NaN. Nothing aliases.
 // Bound  lut: dims * eps * sum|q*c|.  score: (n_subspaces + 1) * eps * sum|lut| * scale.
-//        weigh: relative (68 + n_tokens/16 + n_heads) * eps, mostly from rounding s - M, which may
-//        be 110 before exp is 0; absolute 2^-126 below 2^-126. eps = 2^-23
+//        weigh: relative (57 + n_tokens/16 + n_heads) * eps, mostly from rounding s - M, which may
+//        be 88 before exp is 0; absolute n_heads * 2^-126 below that. eps = 2^-23
 // Cost   lut: reads the codebook once for all heads. score: reads the codes once, pq_row_bytes of
 //        each sub-space, and writes 4 bytes a token and head; a table of 64 centroids is 4
 //        registers of AVX-512. weigh: reads and writes the scores three times in L2, one

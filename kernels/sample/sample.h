@@ -15,8 +15,9 @@ struct LogitsSummary {
 };
 LogitsSummary summarize_logits(const f32* logits, u64 n);
 
-// ln of the sum of exp(logits): our f32 exponential (act.h) of logit - max, summed in f64, so that
-// the result is within 2^-22 of the true one. `max` from the summary, finite; no logit is above it.
+// ln of the sum of exp(logits): an ISA's exponential, which have the same bits, of logit - max in
+// f32, summed in f64. Within 2^-20 of the true one, for n < 2^20. `max` from the summary, finite;
+// no logit is above it.
 f64 log_sum_exp(const f32* logits, u64 n, f32 max, ExpFn exponential);
 
 struct Candidate {

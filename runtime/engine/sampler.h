@@ -12,7 +12,6 @@
 #include <array>
 #include <span>
 
-#include "kernels/act/act.h"
 #include "kernels/sample/sample.h"
 #include "platform/base/result.h"
 
@@ -68,7 +67,7 @@ struct SampleScratch {
   std::span<kernels::Candidate> candidates{};  // [n_vocab]
   std::span<u32> sorted_window{};              // [kPenaltyWindowMax]
   std::span<TokenLogprob> saved{};             // [kSavedLogitsMax]
-  kernels::ExpFn exp = kernels::exp_generic;   // of the ISA in use; all have the same bits
+  kernels::ExpFn exp = nullptr;                // of the ISA in use
 };
 
 struct SampleArgs {

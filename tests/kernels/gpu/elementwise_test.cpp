@@ -48,7 +48,10 @@ TEST_CASE("swiglu gives the CPU's bits, and its quantised output is its output, 
     for (const Case& c : kCases) {
       CAPTURE(c.name);
       const u64 stride = c.d + kGap;
-      const auto gate = random_vector(random, stride * c.rows_max, 30.0f);
+      auto gate = random_vector(random, stride * c.rows_max, 30.0f);
+      for (u32 i = 0; i < 16 && i < c.d; ++i) {  // to both sides of exp's border to infinity
+        gate[i] = -88.36f - 0.002f * static_cast<f32>(i);
+      }
       const auto up = random_vector(random, stride * c.rows_max, 2.0f);
       std::vector<f32> want(gate.size(), kCanary);
       for (u32 n = 0; n < c.n_rows; ++n) {

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/act/act.h"
+
 namespace tarn::engine::sampler_test {
 namespace {
 
@@ -31,7 +33,8 @@ Result<Sampled> sample_of(std::vector<f32> logits, const SamplerParams& params,
                  .draw_idx = draw_idx,
                  .scratch = {.candidates = scratch.candidates,
                              .sorted_window = scratch.window,
-                             .saved = scratch.saved}});
+                             .saved = scratch.saved,
+                             .exp = kernels::exp_generic}});
 }
 
 u32 token_of(std::vector<f32> logits, const SamplerParams& params, std::vector<u32> history = {}) {
