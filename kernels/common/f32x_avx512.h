@@ -55,8 +55,7 @@ struct F32x {
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
   }
 
-  // 2^n of the n within -127 and 128 (0 and inf) that v's bits end with; v is NaN, or n is all that
-  // its last nine bits hold.
+  // 2^n of an n within -127 (0) and 128 (inf), whose last nine bits are v's; or v is NaN.
   static V power_of_low_bits(V v) {
     const __m512i n = _mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(127));
     return _mm512_castsi512_ps(_mm512_slli_epi32(n, 23));
