@@ -369,18 +369,16 @@ class AttnVector {
     for (u32 r = 0; r < kStates; ++r) q[r] = block.q[r];
     const u8* k = reinterpret_cast<const u8*>(k_);
     const u8* ahead = ahead_;
-    for (u32 i = 0; i < args_.head_dim; i += 2) {  // which is even
-#pragma GCC unroll 4
-      for (u32 e = 0; e < 2; ++e, k += kRegisters * Layout::kBytes) {
-        if (Layout::kAsk) F::prefetch(ahead);
-        ahead += ask_score_bytes_;
-        V slots[kRegisters];
-        for (u32 j = 0; j < kRegisters; ++j) slots[j] = layout.load(k, j);
-        for (u32 r = 0; r < kStates; ++r) {
-          const V element = F::set(q[r][i + e]);
-          for (u32 j = 0; j < kRegisters; ++j) {
-            sums[r][j] = F::fma(element, slots[j], sums[r][j]);
-          }
+#pragma GCC unroll 2
+    for (u32 i = 0; i < args_.head_dim; ++i, k += kRegisters * Layout::kBytes) {
+      if (Layout::kAsk) F::prefetch(ahead);
+      ahead += ask_score_bytes_;
+      V slots[kRegisters];
+      for (u32 j = 0; j < kRegisters; ++j) slots[j] = layout.load(k, j);
+      for (u32 r = 0; r < kStates; ++r) {
+        const V element = F::set(q[r][i]);
+        for (u32 j = 0; j < kRegisters; ++j) {
+          sums[r][j] = F::fma(element, slots[j], sums[r][j]);
         }
       }
     }
