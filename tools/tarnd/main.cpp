@@ -10,6 +10,7 @@
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
+#include "tools/support/standard_descriptors.h"
 #include "tools/tarnd/daemon.h"
 #include "tools/tarnd/dropin.h"
 #include "tools/tarnd/network_memory.h"
@@ -179,6 +180,7 @@ int code_of(int argc, char** argv) {
 }  // namespace tarn::daemon
 
 int main(int argc, char** argv) {
+  tarn::tools::fill_standard_descriptors();
   std::signal(SIGXFSZ, SIG_IGN);  // a disk without room is an error of a write
   tarn::set_thread_fatal_sink(&tarn::tools::fatal_sink());
   return tarn::tools::code_after_output("tarnd", tarn::daemon::code_of(argc, argv));
