@@ -430,8 +430,8 @@ TARN_API int32_t tarn_session_fork(tarn_session* session, tarn_session** session
  *
  * Calls of one session, blocking ones too, are carried out in the order in which they were made; a
  * wait holds back no later call. Once a submitted call of a session has failed, later ones are
- * answered TARN_CANCELLED until its reply is taken: a generate behind a refused feed answers no
- * older tokens. Different sessions have no order. A destroy is carried out in any case: with it the
+ * answered TARN_CANCELLED until its reply is taken: if a feed fails, a generate queued after it is
+ * cancelled. Different sessions have no order. A destroy is carried out in any case: with it the
  * session's events end, DONE too, later calls are answered TARN_INVALID_REQUEST, and once its reply
  * is taken a new session may have the pointer. A timeout of tarn_submit_wait is noticed between two
  * steps. tarn_close drops what was not taken; nobody may wait for the descriptor by then.

@@ -124,8 +124,8 @@ void Config::visit_fields(Self& self, Visitor& on) {
      "sessions that wait for their turn, and one of each other tenant; further ones are told to "
      "try later");
   on("engine.token_gap_ms", self.token_gap_ms, u64{0}, u64{60'000},
-     "prompts slow running answers to a token in so many milliseconds, or to the time of a step "
-     "with 8 of their tokens; 0: no bound");
+     "while a prompt is read, running answers still get a token at least this often, in "
+     "milliseconds, or once a step of 8 prompt tokens if that takes longer; 0: no bound");
   on("chat.memory_bytes", self.chat_memory_bytes, u64{0}, kGiB,
      "memory that one conversation is rendered in, if the model has a chat template; 0: 1 MiB and "
      "32 bytes for each token of the context");

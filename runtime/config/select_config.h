@@ -96,8 +96,8 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
   on("select.index_delay_tokens", self.index_delay_tokens, u64{1}, u64{4096},
      "tokens from a clustering's start to its use; 1: the second token waits for it");
   on("select.disk_reorder", self.disk_reorder,
-     "write what selection by pairs of codes reads twice more, in orders it is read in: fewer "
-     "requests a token, and up to three times the space, where the quota has it");
+     "for selection by pairs of codes over a disk; keeps two more copies of that KV on disk, "
+     "sorted the way selection reads it: fewer requests a token, if the quota has room");
   on("select.exact_answers", self.exact_answers,
      "with the next input an answer's KV is computed anew, exactly, so that nothing of what "
      "selection left in it stays");

@@ -159,8 +159,9 @@ Result<void> Engine::Opening::load() {
   e_.arena_.seal();
   e_.note_opened(args_.config);
   if (!e_.select_config_.is_full()) {
-    e_.log_.info("select: %s, verified: %s", e_.status_.select,
-                 e_.status_.select_verified ? "true" : "false");
+    e_.log_.info("attention: %s (%s)", e_.status_.select,
+                 e_.status_.select_verified ? "approximate, within what tarn verify measured"
+                                            : "approximate, its loss is not measured: tarn verify");
   }
   if (args_.config.reuse.verified[0] != '\0') {
     e_.log_.info("chunks: %.0f %% of their tokens are computed anew",
@@ -168,8 +169,9 @@ Result<void> Engine::Opening::load() {
   }
   e_.log_.info("ready: %s (%s), %u layers, isa %s, %u workers, %llu bytes reserved",
                model::arch_name(e_.model_.spec.arch),
-               e_.status_.model_verified ? "verified" : "unverified", e_.model_.spec.n_layers,
-               e_.executor_.isa(), e_.workers_.n_workers(),
+               e_.status_.model_verified ? "file matches model.sha256"
+                                         : "file not checked: set model.sha256",
+               e_.model_.spec.n_layers, e_.executor_.isa(), e_.workers_.n_workers(),
                static_cast<unsigned long long>(e_.plan_.total_bytes));
   return {};
 }
@@ -389,7 +391,9 @@ Result<void> Engine::Opening::open_tiers() {
   }
   e_.kv_.tiers().store.log_state();
   if (keeps_sessions) e_.kv_.tiers().store.log_lost_records();
-  e_.log_.info("kv: %u of %u groups in memory, the rest in %s", tiers.n_frames, e_.plan_.groups_max,
+  // Kept sessions have more frames than groups: some of them only pass KV through.
+  e_.log_.info("kv: memory has room for %u of %u groups, the store is in %s",
+               std::min(tiers.n_frames, e_.plan_.groups_max), e_.plan_.groups_max,
                args_.config.store.path.data());
   return {};
 }

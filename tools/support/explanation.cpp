@@ -21,8 +21,8 @@ std::string explanation_text(const tarn_explanation& e) {
   std::string text;
   if (e.tokens == 0) {
     text =
-        "KV on the disk: read; nothing was decided, without a profile (tarn calibrate, --config) "
-        "or of a prompt that memory does not hold\n";
+        "No decision: no profile is loaded (tarn calibrate), or no prompt needed KV from the "
+        "disk.\n";
   } else if (e.tokens_on_disk == 0) {
     add(text, "KV on the disk: none of %u tokens (%u in memory)\n", e.tokens, e.tokens_in_memory);
   } else {
@@ -33,9 +33,8 @@ std::string explanation_text(const tarn_explanation& e) {
         reads ? e.compute_s : e.load_s);
   }
   if (e.chunk_tokens > 0) {
-    add(text, "chunks: %u tokens, %.1f %% of them computed anew (%.1f %% at least)",
-        e.chunk_tokens, 100 * static_cast<double>(e.recompute),
-        100 * static_cast<double>(e.recompute_least));
+    add(text, "chunks: %u tokens, %.1f %% of them computed anew (%.1f %% at least)", e.chunk_tokens,
+        100 * static_cast<double>(e.recompute), 100 * static_cast<double>(e.recompute_least));
     if (e.chunk_prefill_s > 0) {
       add(text, ": %.3f s for the input\n", e.chunk_blend_s);
       add(text,

@@ -34,10 +34,11 @@ void print_selection(const std::vector<Row>& rows) {
     const Row::PerToken t = row.per_token();
     if (row.select == "full" || t.slots == 0) continue;
     std::printf(
-        "select: %s (verified: %s), %s%s: %.0f tokens a head; choice %.2f ms, gather %.2f ms, "
+        "select: %s (loss %s), %s%s: %.0f tokens a head; choice %.2f ms, gather %.2f ms, "
         "attention %.2f ms a token, of all workers together\n",
-        row.select.c_str(), row.is_verified ? "true" : "false", row.test.name().c_str(),
-        row.fill_note().c_str(), t.slots, t.select_ms, t.gather_ms, t.attend_ms);
+        row.select.c_str(), row.is_verified ? "measured" : "not measured: tarn verify",
+        row.test.name().c_str(), row.fill_note().c_str(), t.slots, t.select_ms, t.gather_ms,
+        t.attend_ms);
   }
 }
 

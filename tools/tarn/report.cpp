@@ -18,13 +18,16 @@ std::string rate(f64 tokens_per_s) {
   return text;
 }
 
-// The figures of an approximate method; "" for full attention.
-std::string selected(const tarn_engine_status& status, const GenerationResult& result) {
-  char text[80] = "";
-  if (std::string_view(status.select) != "full") {
-    std::snprintf(text, sizeof text, " in %llu steps, %.3g of the KV read",
-                  static_cast<unsigned long long>(result.n_select_steps), result.kv_read_ratio);
-  }
+// Returns what attention read, and whether the loss of reading less is known.
+std::string attended(const tarn_engine_status& status, const GenerationResult& result) {
+  if (std::string_view(status.select) == "full") return "full (exact)";
+  if (result.n_select_steps == 0)
+    return std::string("full (exact; ") + status.select + " selected in no step)";
+  char text[160];
+  std::snprintf(text, sizeof text, "%s in %llu steps, %.3g of the KV read (approximate, %s)",
+                status.select, static_cast<unsigned long long>(result.n_select_steps),
+                result.kv_read_ratio,
+                status.verified != 0 ? "loss measured" : "loss not measured: tarn verify");
   return text;
 }
 
@@ -40,23 +43,32 @@ std::string reused(const GenerationResult& result) {
   return text;
 }
 
-// What became of its chunks; "" without any.
-std::string blended(const GenerationResult& result) {
-  char text[120] = "";
-  if (result.n_placed + result.n_recomputed > 0) {
-    std::snprintf(text, sizeof text, ", %llu placed and %llu of chunks recomputed%s",
-                  static_cast<unsigned long long>(result.n_placed),
-                  static_cast<unsigned long long>(result.n_recomputed),
-                  result.n_placed > 0 ? ": approximate" : "");
-  }
+// The chunks are exact, or no worse than what tarn verify --reuse passed with this model.
+bool chunks_are_verified(const tarn_engine_status& status, const GenerationResult& result) {
+  const bool is_auto = result.recompute < 0;
+  const bool is_enough = status.recompute < 1 && result.recompute >= status.recompute;
+  return result.n_placed == 0 || is_auto || is_enough;
+}
+
+// Returns what became of the chunks; "" without any.
+std::string blended(const tarn_engine_status& status, const GenerationResult& result) {
+  const auto n_placed = static_cast<unsigned long long>(result.n_placed);
+  const auto n_recomputed = static_cast<unsigned long long>(result.n_recomputed);
+  if (n_placed + n_recomputed == 0) return "";
+  char text[200];
+  std::snprintf(text, sizeof text,
+                ", of chunks %llu taken from the store and %llu computed anew (%s)", n_placed,
+                n_recomputed,
+                n_placed == 0                         ? "exact"
+                : chunks_are_verified(status, result) ? "approximate, loss measured"
+                                                      : "approximate, loss not measured: "
+                                                        "tarn verify --reuse");
   return text;
 }
 
 // Exact, or no worse than what tarn verify passed with this model.
 bool is_verified(const tarn_engine_status& status, const GenerationResult& result) {
-  const bool is_auto = result.recompute < 0;
-  const bool is_enough = status.recompute < 1 && result.recompute >= status.recompute;
-  return status.verified != 0 && (result.n_placed == 0 || is_auto || is_enough);
+  return status.verified != 0 && chunks_are_verified(status, result);
 }
 
 }  // namespace
@@ -128,14 +140,14 @@ void print_figures(const EngineHandle& engine, const GenerationResult& result) {
   const tarn_engine_status status = engine.status();
   std::fprintf(
       stderr,
-      "\n[%s] loaded in %.2f s; prefill %llu tokens%s%s%s; decode %zu tokens%s; %s; select "
-      "%s%s, verified: %s; model %s\n",
+      "\n[%s] loaded in %.2f s; prefill %llu tokens%s%s%s; decode %zu tokens%s; %s; "
+      "attention: %s; model file %s\n",
       tarn_finish_name(result.finish), static_cast<f64>(status.load_ns) * 1e-9,
       static_cast<unsigned long long>(result.n_prompt_tokens), reused(result).c_str(),
-      blended(result).c_str(), rate(result.prefill_tokens_per_s()).c_str(), result.tokens.size(),
-      rate(result.decode_tokens_per_s()).c_str(), status.isa, status.select,
-      selected(status, result).c_str(), is_verified(status, result) ? "true" : "false",
-      status.model_verified != 0 ? "verified" : "unverified");
+      blended(status, result).c_str(), rate(result.prefill_tokens_per_s()).c_str(),
+      result.tokens.size(), rate(result.decode_tokens_per_s()).c_str(), status.isa,
+      attended(status, result).c_str(),
+      status.model_verified != 0 ? "matches model.sha256" : "not checked (set model.sha256)");
   std::fprintf(
       stderr, "memory: plan %s, peak RSS %s, allocations after READY: %s\n",
       format_bytes(engine.plan().total_bytes).c_str(), format_bytes(peak_rss_bytes()).c_str(),

@@ -151,8 +151,8 @@ void print(const Sample& sample, const Speeds& speeds) {
               escaped(text_of(props, "model_alias")).c_str(),
               escaped(text_of(props, "device")).c_str(), escaped(text_of(props, "isa")).c_str(),
               escaped(text_of(props, "select")).c_str(),
-              is_true(props, "verified") ? "" : " (not verified)", sample.counters.uptime_s,
-              format_bytes(count_of(state, "plan_bytes")).c_str());
+              is_true(props, "verified") ? "" : " (loss not measured: tarn verify)",
+              sample.counters.uptime_s, format_bytes(count_of(state, "plan_bytes")).c_str());
   std::printf("sessions  %llu of %llu open, %llu running, %llu waiting\n",
               count(count_of(state, "sessions")), count(count_of(props, "total_slots")),
               count(count_of(state, "running")), count(count_of(state, "waiting")));

@@ -464,8 +464,8 @@ void add_verify(const Command& app) {
   sub.add_option("--seed", command->seed, "with --reuse: which passages, and in which order")
       .capture_default_str();
   sub.add_option("--record", command->record_file,
-                 "write the passing settings that read least as a configuration; with --config and "
-                 "this file, answers say verified: true")
+                 "write the passing settings that read least as a configuration; with this file "
+                 "as --config, answers say that their loss is measured (JSON: verified)")
       .type_name("FILE");
   sub.add_flag("--json", command->json, "one JSON object on standard output");
   sub.callback([command] { run(*command); });

@@ -361,8 +361,9 @@ void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
                   "--needles 0 only KL and the best tokens count" +
                       no_record};
   }
-  throw Failure{kExitRefused,
-                "nothing passed: keep --recompute off, or raise --percents" + no_record};
+  throw Failure{
+      kExitRefused,
+      "No percentage kept the answers; every token is computed. Try larger --percents" + no_record};
 }
 
 u64 n_prompts_in(const VerifyCommand& command, f64 prompt_s) {

@@ -140,7 +140,8 @@ TEST_CASE("what does not pass, or cannot be measured, writes no record and says 
     const char* word;
   };
   const Case cases[] = {
-      {{"--percents", "5", "--kl-max", "0", "--prompts", "1"}, "raise --percents"},
+      {{"--percents", "5", "--kl-max", "0", "--prompts", "1"},
+       "No percentage kept the answers; every token is computed. "},
       {{"--passages", "64"}, "--passage-tokens"},
       {{"-c", "200"}, "-c"},
       {{"--config", world.large_pages()}, "--passage-tokens"},
