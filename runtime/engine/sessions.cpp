@@ -208,10 +208,9 @@ void Sessions::append(Session& s, std::span<const u32> ids) {
     s.loading = {};
   }
   s.last_error = {};
-  if (s.state == SessionState::idle) {
-    s.n_settled = s.n_ids;
-    s.turn_begin = s.n_ids;
-  }
+  if (s.state == SessionState::idle) s.n_settled = s.n_ids;
+  // The first input after a restore is one of its own, also while lost KV is computed anew.
+  if (s.state == SessionState::idle || s.saved.restored) s.turn_begin = s.n_ids;
   const u32 n_more = static_cast<u32>(ids.size());
   s.turns.feed(s.n_ids, n_more);
   s.n_ids += n_more;

@@ -1,19 +1,29 @@
 #include "tools/tarn/kept_session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <system_error>
 
+#include "platform/io/stream_file.h"
+#include "runtime/store/key.h"
 #include "tools/support/count.h"
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/input.h"
 
 namespace tarn::tools {
 namespace {
 
 volatile std::sig_atomic_t g_asked_to_end = 0;
+std::string g_mark_path;  // "": this process has none
 
 // A second signal ends the program as usual; the last checkpoint stays.
 void catch_signals() {
@@ -24,7 +34,31 @@ void catch_signals() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
+// The number in a mark; none without a whole one.
+std::optional<u64> read_mark(const std::string& path) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(path, unknown)) return std::nullopt;
+  u64 n_tokens = 0;
+  const std::string text = read_file(path, 4096);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n_tokens);
+  if (error != std::errc() || end == text.data() + text.size() || *end != '\n') return std::nullopt;
+  return n_tokens;
+}
+
 }  // namespace
+
+// A name may have any bytes, and a file's name may not.
+std::string mark_path(const std::string& folder, const std::string& name) {
+  const std::array<u8, 32> no_entropy{};  // the same file in every store
+  const store::Key key = store::named_key(store::make_secret(no_entropy), {}, name);
+  std::array<char, 40> file{};
+  std::snprintf(file.data(), file.size(), "%016llx.asked", count(key.low));
+  return (std::filesystem::path(folder) / file.data()).string();
+}
+
+void hand_over() {
+  if (!g_mark_path.empty()) unlink(g_mark_path.c_str());
+}
 
 bool asked_to_end() { return g_asked_to_end != 0; }
 
@@ -45,7 +79,9 @@ bool has_kept_sessions(const Config& config) {
                                  unknown);
 }
 
-KeptSession::KeptSession(tarn_engine* engine, const SessionOptions& options) : name_(options.name) {
+KeptSession::KeptSession(tarn_engine* engine, const SessionOptions& options,
+                         const std::string& folder)
+    : name_(options.name), mark_path_(mark_path(folder, options.name)) {
   const std::string& name = options.name;
   tarn_session* session = nullptr;
   const int32_t status = tarn_session_restore(engine, nullptr, name.c_str(), &session, &restored_);
@@ -72,16 +108,30 @@ KeptSession::KeptSession(tarn_engine* engine, const SessionOptions& options) : n
 }
 
 bool KeptSession::goes_on_with(const std::vector<u32>& input) {
-  if (restored_.cut_off == 0 || restored_.turn_begin + input.size() > restored_.n_tokens) {
-    return false;
-  }
+  const bool was_left = restored_.cut_off != 0 || read_mark(mark_path_) == restored_.turn_begin;
+  if (!was_left || restored_.turn_begin + input.size() > restored_.n_tokens) return false;
   std::vector<u32> turn(input.size());
   u64 n = 0;
   check_api(
       tarn_session_tokens(session_->get(), restored_.turn_begin, turn.data(), turn.size(), &n));
   if (n != input.size() || turn != input) return false;
   check_api(tarn_session_truncate(session_->get(), restored_.turn_begin + input.size()));
+  if (restored_.cut_off == 0) {
+    std::fprintf(stderr,
+                 "session %s: its last run did not end in order; its answer follows again\n",
+                 escaped(name_).c_str());
+  }
   return true;
+}
+
+void KeptSession::begin_input(bool goes_on) {
+  const std::string begin =
+      std::to_string(goes_on ? restored_.turn_begin : restored_.n_tokens) + "\n";
+  FileWriter file;
+  value_of(file.create(mark_path_.c_str()));
+  value_of(file.write(std::as_bytes(std::span(begin))));
+  value_of(file.finish());
+  g_mark_path = mark_path_;
 }
 
 bool KeptSession::has_read(const std::vector<u32>& ids) const {

@@ -28,15 +28,18 @@ struct SessionOptions {
 class KeptSession {
  public:
   // Restores the session or begins it, and reports which on standard error. Throws Failure, also if
-  // it must exist and does not.
-  KeptSession(tarn_engine* engine, const SessionOptions& options);
+  // it must exist and does not. `folder`: of the store.
+  KeptSession(tarn_engine* engine, const SessionOptions& options, const std::string& folder);
   const ApiSession& api() const { return *session_; }
   u64 n_tokens() const { return restored_.n_tokens; }  // restored tokens
   u64 n_computed() const { return restored_.n_computed; }
 
-  // Whether the session was cut off while it read or answered this input; then it is set up as if
-  // the input had just been fed.
+  // Returns whether this input was read, or answered, by a run that did not end in order; then the
+  // session is set up as if the input had just been fed.
   bool goes_on_with(const std::vector<u32>& input);
+  // Marks where this run's input begins, before it is fed. The mark goes when the process ends in
+  // order (hand_over()), so that a killed run's answer is given again and not asked for twice.
+  void begin_input(bool goes_on);
   // Whether the session holds exactly this text, computed or not. Throws Failure if it holds
   // another text.
   bool has_read(const std::vector<u32>& ids) const;
@@ -46,12 +49,18 @@ class KeptSession {
   void write(Json& json) const;
 
  private:
-  std::string name_;
+  std::string name_, mark_path_;
   std::unique_ptr<ApiSession> session_;
   tarn_restored restored_ = TARN_INIT(tarn_restored);
   const char* state_ = "new";
   u64 n_kept_ = 0;
 };
+
+// Returns the file that marks an input whose answer was not handed over. It has the number of
+// tokens in front of the input.
+std::string mark_path(const std::string& folder, const std::string& name);
+// Removes this process's mark: the answer is with its reader. The last act of main().
+void hand_over();
 
 // Whether SIGINT or SIGTERM came since the first KeptSession began; and throws Stopped if so.
 bool asked_to_end();

@@ -9,6 +9,7 @@
 #include "tools/support/exit_code.h"
 #include "tools/synth/synth.h"
 #include "tools/tarn/commands.h"
+#include "tools/tarn/kept_session.h"
 
 namespace {
 
@@ -92,5 +93,7 @@ int main(int argc, char** argv) {
   // A static buffer, so that the first line printed allocates nothing after READY.
   static char output_buffer[1 << 16];
   std::setvbuf(stdout, output_buffer, _IOFBF, sizeof output_buffer);
-  return tarn::tools::code_after_output("tarn", code_of(argc, argv));
+  const int code = tarn::tools::code_after_output("tarn", code_of(argc, argv));
+  if (code == tarn::tools::kExitOk) tarn::tools::hand_over();
+  return code;
 }

@@ -181,6 +181,7 @@ GenerationResult answer_kept(const RunCommand& command, const tarn_generate_opti
   }
   const bool also_goes_on = goes_on || (!prompt.is_empty && kept.goes_on_with(ids));
   check_has_tokens(ids.size() + kept.n_tokens());
+  kept.begin_input(also_goes_on);
   GenerationResult result = generate(
       kept.api(), also_goes_on ? std::vector<u32>{} : ids, options,
       {.only_reads = command.n_predict == 0, .stream = !command.json, .stop = &asked_to_end});
@@ -250,7 +251,7 @@ void run(RunCommand& command) {
   GenerationResult result;
   std::optional<KeptSession> kept;
   if (keeps) {
-    kept.emplace(engine.get(), command.session);
+    kept.emplace(engine.get(), command.session, config.store.path.data());
     result = answer_kept(command, options, *kept, prompt);
   } else if (const ApiSession session(engine.get()); command.is_chat) {
     result = answer_chat(command, options, session, prompt);

@@ -154,7 +154,7 @@ void run_sample(const EngineOptions& engine_options, const SampleOptions& option
   std::optional<KeptSession> kept;
   std::optional<ApiSession> own;
   if (options.session.is_kept()) {
-    kept.emplace(engine->get(), options.session);
+    kept.emplace(engine->get(), options.session, config.store.path.data());
   } else {
     own.emplace(engine->get());
   }

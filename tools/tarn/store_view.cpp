@@ -239,8 +239,9 @@ void remove_session(const StoreCommand& command) {
   const reuse::DeleteDone done = value_of(folder.copy().erase(command.name));
   std::fprintf(stderr, "session %s: deleted, %llu records; %llu shared with others stay\n",
                escaped(command.name).c_str(), count(done.n_erased), count(done.n_shared));
-  if (!wrong_chat_name(command.name).empty()) return;
   std::error_code not_there;
+  fs::remove(mark_path(command.engine.store_dir, command.name), not_there);
+  if (!wrong_chat_name(command.name).empty()) return;
   fs::remove(message_path(command.engine.store_dir, command.name), not_there);
 }
 
