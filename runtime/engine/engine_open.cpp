@@ -159,9 +159,8 @@ Result<void> Engine::Opening::load() {
   e_.arena_.seal();
   e_.note_opened(args_.config);
   if (!e_.select_config_.is_full()) {
-    e_.log_.info("attention: %s (%s)", e_.status_.select,
-                 e_.status_.select_verified ? "approximate, within what tarn verify measured"
-                                            : "approximate, its loss is not measured: tarn verify");
+    e_.log_.info("attention: %s (approximate, loss %s)", e_.status_.select,
+                 e_.status_.select_verified ? "measured" : "not measured: tarn verify");
   }
   if (args_.config.reuse.verified[0] != '\0') {
     e_.log_.info("chunks: %.0f %% of their tokens are computed anew",
@@ -391,10 +390,9 @@ Result<void> Engine::Opening::open_tiers() {
   }
   e_.kv_.tiers().store.log_state();
   if (keeps_sessions) e_.kv_.tiers().store.log_lost_records();
-  // Kept sessions have more frames than groups: some of them only pass KV through.
+  const u32 n_groups = e_.plan_.groups_max;  // fewer than frames where sessions are kept
   e_.log_.info("kv: memory has room for %u of %u groups, the store is in %s",
-               std::min(tiers.n_frames, e_.plan_.groups_max), e_.plan_.groups_max,
-               args_.config.store.path.data());
+               std::min(tiers.n_frames, n_groups), n_groups, args_.config.store.path.data());
   return {};
 }
 

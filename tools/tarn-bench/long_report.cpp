@@ -150,10 +150,14 @@ LongSeries measure(const Wanted& wanted) {
   return out;
 }
 
+// Contexts whose KV was all read say nothing of a selection.
 Curve speed_of(const LongSeries& series) {
   Curve curve;
   for (const Row& row : series.depths) {
-    curve.emplace_back(row.test.n_depth, row.tokens_per_s().mean);
+    if (row.reads_all()) continue;
+    curve.push_back({.n_tokens = static_cast<f64>(row.test.n_depth),
+                     .speed = row.tokens_per_s(),
+                     .n_runs = row.samples.size()});
   }
   return curve;
 }
@@ -184,10 +188,11 @@ std::vector<std::string> crossovers(const std::vector<LongSeries>& all) {
     const auto everything =
         std::find_if(all.begin(), all.end(), [&](const LongSeries& s) { return s.name == name; });
     const Crossover found = crossover(speed_of(*everything), speed_of(series));
-    if (found.kind != Crossover::Kind::unknown) {
-      lines.push_back(to_text(found, everything->name, series.name) +
-                      series.depths.front().fill_note());
-    }
+    const bool reads_all =
+        !series.depths.empty() && std::ranges::all_of(series.depths, &Row::reads_all);
+    const std::string line = reads_all ? series.name + " read all KV at each of these contexts"
+                                       : to_text(found, everything->name, series.name);
+    if (!line.empty()) lines.push_back(line + series.depths.front().fill_note());
   }
   return lines;
 }

@@ -21,9 +21,10 @@ constexpr const char* kConstant = "";
 struct Column {
   const char* title;
   // nullptr: always shown; kConstant: hidden if all rows have one value; else hidden if all have
-  // this value.
+  // this value. One that an option gave is shown in any case.
   const char* hidden_if;
   std::function<std::string(const Row&)> value;
+  bool Row::*is_given = nullptr;
 };
 
 std::vector<Column> columns() {
@@ -36,9 +37,11 @@ std::vector<Column> columns() {
       {"ngl", kConstant, [](const Row&) { return std::string("0"); }},
       {"threads", nullptr, [](const Row& r) { return std::to_string(r.n_threads); }},
       {"n_ubatch", kConstant, [](const Row& r) { return std::to_string(r.n_ubatch); }},
-      {"type_k", kConstant, [](const Row& r) { return r.kv_type; }},
+      {"type_k", kConstant, [](const Row& r) { return r.kv_type; }, &Row::is_kv_type_given},
+      {"type_v", kConstant, [](const Row& r) { return r.kv_type; }, &Row::is_kv_type_given},
       {"kv", "computed", [](const Row& r) { return r.kv; }},
-      {"select", kConstant, [](const Row& r) { return r.select; }},
+      {"select", "full",
+       [](const Row& r) { return r.select + (r.reads_all() ? " (all KV read)" : ""); }},
       {"test", nullptr, [](const Row& r) { return r.test.name(); }},
       {"t/s", nullptr,
        [](const Row& r) {
@@ -75,7 +78,7 @@ void write(const Row& r, Writer& w) {
     w.Double(value);
   };
   w.StartObject();
-  text("build_commit", TARN_VERSION);
+  text("build_commit", r.commit);
   number("build_number", 0);
   text("cpu_info", r.cpu_info);
   text("gpu_info", r.gpu_info);
@@ -123,6 +126,7 @@ void write(const Row& r, Writer& w) {
   number("n_parallel", r.test.n_parallel);
   text("kv", r.kv);
   text("select", r.select);
+  boolean("selected", r.select != "full" && !r.reads_all());
   boolean("verified", r.is_verified);
   const Row::PerToken per_token = r.per_token();
   real("slots_per_head", per_token.slots);
@@ -206,6 +210,11 @@ Row::PerToken Row::per_token() const {
           .attend_ms = mean_s(&Sample::attend_ns) * 1e3 / n};
 }
 
+bool Row::reads_all() const {
+  const f64 n_slots = per_token().slots;
+  return select != "full" && (n_slots == 0 || n_slots >= test.n_depth);
+}
+
 f64 Row::bytes_per_token() const {
   return per_token_of(&Sample::weight_bytes) + per_token_of(&Sample::kv_bytes);
 }
@@ -229,7 +238,8 @@ std::string to_markdown(const std::vector<Row>& rows) {
                                     [&](const Row& row) { return column.value(row) != first; });
     const bool hides =
         column.hidden_if != nullptr && (*column.hidden_if == '\0' || first == column.hidden_if);
-    if (varies || !hides) shown.push_back(column);
+    const bool is_given = column.is_given != nullptr && rows.front().*column.is_given;
+    if (varies || is_given || !hides) shown.push_back(column);
   }
   std::string head = "|", rule = "|";
   std::vector<std::string> lines(rows.size(), "|");
@@ -259,12 +269,5 @@ std::string to_json(const std::vector<Row>& rows) {
 }
 
 void write_row(const Row& row, RowWriter& writer) { write(row, writer); }
-
-std::string to_json_line(const Row& row) {
-  rapidjson::StringBuffer buffer;
-  RowWriter writer(buffer);
-  write(row, writer);
-  return std::string(buffer.GetString()) + "\n";
-}
 
 }  // namespace tarn::bench

@@ -1,6 +1,6 @@
-// llama-bench's formats: a markdown table without constant columns, and JSON and JSON lines with
-// its keys. Each adds ours (bytes a token, GB/s, share of the bandwidth measured in this run,
-// memory).
+// llama-bench's formats: a markdown table without constant columns, and JSON with its keys, which
+// format.h turns into CSV and JSON lines. Each adds ours (bytes a token, GB/s, share of the bandwidth
+// measured in this run, memory).
 #pragma once
 
 #include <cmath>
@@ -16,6 +16,8 @@ struct Row {
   Case test;
   // The settings of the measurement; gpu_info is empty on the CPU.
   std::string model_path, model_type, cpu_info, gpu_info, isa, kv_type, select, io, test_time;
+  std::string commit;             // of the program
+  bool is_kv_type_given = false;  // by an option, or by the configuration as another than f16
   u64 model_bytes = 0, n_params = 0;
   u32 n_batch = 0, n_ubatch = 0, n_threads = 0;
   u32 n_heads_select = 0;       // cache layers times KV heads
@@ -41,6 +43,8 @@ struct Row {
     f64 select_ms = 0, gather_ms = 0, attend_ms = 0;
   };
   PerToken per_token() const;
+  // A row with selection whose steps read all KV: a prompt, or too short a context.
+  bool reads_all() const;
   f64 mean_s(u64 Sample::*ns) const;
   f64 per_token_of(u64 Sample::*of) const;
   // Share of groups found in memory; for rows with selection, of slots on disk found in the cache.
@@ -57,11 +61,8 @@ struct Row {
   f64 sum(u64 Sample::*of) const;
 };
 
-enum class Format : u8 { none, md, json, jsonl };
-
 std::string to_markdown(const std::vector<Row>& rows);
 std::string to_json(const std::vector<Row>& rows);
-std::string to_json_line(const Row& row);
 
 // One line of JSON.
 using RowWriter = tools::JsonWriter<rapidjson::Writer<rapidjson::StringBuffer>>;

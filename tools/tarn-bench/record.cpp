@@ -37,6 +37,11 @@ void write_power(const PowerState& power, RowWriter& w) {
 
 }  // namespace
 
+std::string build_commit() {
+  const std::string commit = TARN_COMMIT;
+  return commit.empty() ? TARN_VERSION : commit;
+}
+
 void append_record(const std::string& path, const std::string& command,
                    const std::vector<Row>& rows) {
   rapidjson::StringBuffer buffer;

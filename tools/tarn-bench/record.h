@@ -9,6 +9,10 @@
 
 namespace tarn::bench {
 
+// The commit that the program was built from, with "+" if files differed from it; the version where
+// there was no git.
+std::string build_commit();
+
 // Date, commit, machine, the whole command line and all rows. Throws tools::Failure.
 void append_record(const std::string& path, const std::string& command,
                    const std::vector<Row>& rows);

@@ -9,7 +9,9 @@
 #include "tools/support/own_engine.h"
 #include "tools/support/percentile.h"
 #include "tools/support/stepping.h"
+#include "tools/tarn-bench/format.h"
 #include "tools/tarn-bench/passages.h"
+#include "tools/tarn-bench/record.h"
 
 namespace tarn::bench {
 namespace {
@@ -136,27 +138,25 @@ void ReuseBench::run() {
 void ReuseBench::print() {
   const engine::Engine& engine = own_->get();
   const f64 all_s = rows_.front().median_s();
-  if (options_.base.output == "md") {
-    std::printf("%u passages of %u tokens, a question of %u; %s, %u threads, %s, %u runs\n\n",
-                shape_.n_passages, shape_.n_tokens, options_.n_question, engine.status().isa,
-                engine.plan().n_workers, kKvTypeNames[static_cast<u64>(config_.kv_type)],
-                options_.base.repetitions);
-    std::printf(
-        "| KV that is there | first token, s | predicted, s | of all computed | reused | placed | "
-        "recomputed | MB of the disk | waited for it, s "
-        "|\n|---|---|---|---|---|---|---|---|---|\n");
-  }
+  std::string table = text_of(
+      "%u passages of %u tokens, a question of %u; %s, %u threads, %s, %u runs; build %s\n\n",
+      shape_.n_passages, shape_.n_tokens, options_.n_question, engine.status().isa,
+      engine.plan().n_workers, kKvTypeNames[static_cast<u64>(config_.kv_type)],
+      options_.base.repetitions, build_commit().c_str());
+  table +=
+      "| KV that is there | first token, s | predicted, s | of all computed | reused | placed | "
+      "recomputed | MB of the disk | waited for it, s "
+      "|\n|---|---|---|---|---|---|---|---|---|\n";
   tools::Json json;
   json.begin_array();
   for (const ReuseRow& each : rows_) {
-    if (options_.base.output == "md") {
-      std::printf("| %s | %.2f | %.2f | %.3f | %u | %u | %u | %.0f | %.2f |\n", each.way.c_str(),
-                  each.median_s(), each.predicted_s, each.median_s() / all_s,
-                  each.reused.n_tokens(), each.reused.n_placed, each.reused.n_recomputed,
-                  static_cast<f64>(each.disk_bytes) * 1e-6,
-                  static_cast<f64>(each.disk_wait_ns) * 1e-9);
-    }
-    json.begin_object().key("test").text("reuse").key("kv").text(each.way);
+    table += text_of("| %s | %.2f | %.2f | %.3f | %u | %u | %u | %.0f | %.2f |\n", each.way.c_str(),
+                     each.median_s(), each.predicted_s, each.median_s() / all_s,
+                     each.reused.n_tokens(), each.reused.n_placed, each.reused.n_recomputed,
+                     static_cast<f64>(each.disk_bytes) * 1e-6,
+                     static_cast<f64>(each.disk_wait_ns) * 1e-9);
+    json.begin_object().key("build_commit").text(build_commit());
+    json.key("test").text("reuse").key("kv").text(each.way);
     json.key("first_token_s").real(each.median_s()).key("predicted_s").real(each.predicted_s);
     json.key("ratio").real(each.median_s() / all_s);
     json.key("reused").number(each.reused.n_tokens()).key("placed").number(each.reused.n_placed);
@@ -165,7 +165,7 @@ void ReuseBench::print() {
     json.key("disk_wait_ns").number(each.disk_wait_ns).end_object();
   }
   json.end_array();
-  if (options_.base.output != "md") tools::print_json(json);
+  print_forms(options_.base, {.table = table, .json_list = std::string(json.str()) + "\n"});
 }
 
 }  // namespace

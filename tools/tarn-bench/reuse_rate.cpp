@@ -10,7 +10,9 @@
 #include "tools/support/json.h"
 #include "tools/support/own_engine.h"
 #include "tools/support/percentile.h"
+#include "tools/tarn-bench/format.h"
 #include "tools/tarn-bench/passages.h"
+#include "tools/tarn-bench/record.h"
 #include "tools/tarn-bench/reuse.h"
 
 namespace tarn::bench {
@@ -71,16 +73,16 @@ Answers answer_all(const ReuseOptions& options, const Config& config, const Reus
   return result;
 }
 
-void print_row(const ReuseWay& way, const Answers& answers, f64 neither_s) {
-  std::printf("| %s | %.3f | %.2f | %.3f | %.3f | %.3f | %.3f |\n", way.name.c_str(),
-              answers.per_s(), neither_s / answers.all_s(), tools::percentile(answers.first_s, 50),
-              answers.share(answers.n_reused), answers.share(answers.n_placed),
-              answers.share(answers.n_recomputed));
-  std::fflush(stdout);
+std::string table_row(const ReuseWay& way, const Answers& answers, f64 neither_s) {
+  return text_of("| %s | %.3f | %.2f | %.3f | %.3f | %.3f | %.3f |\n", way.name.c_str(),
+                 answers.per_s(), neither_s / answers.all_s(),
+                 tools::percentile(answers.first_s, 50), answers.share(answers.n_reused),
+                 answers.share(answers.n_placed), answers.share(answers.n_recomputed));
 }
 
 void write_row(const ReuseWay& way, const Answers& answers, f64 neither_s, tools::Json& json) {
-  json.begin_object().key("test").text("reuse_rate").key("way").text(way.name);
+  json.begin_object().key("build_commit").text(build_commit());
+  json.key("test").text("reuse_rate").key("way").text(way.name);
   json.key("queries_per_s").real(answers.per_s()).key("ratio").real(neither_s / answers.all_s());
   json.key("first_token_s").real(tools::percentile(answers.first_s, 50));
   json.key("prompt_tokens").number(answers.n_tokens).key("reused").number(answers.n_reused);
@@ -106,25 +108,24 @@ void run_reuse_rate(const ReuseOptions& options) {
     std::snprintf(name, sizeof name, "blending, %g", static_cast<f64>(share));
     ways.push_back({.name = name, .share = share});
   }
-  if (options.base.output == "md") {
-    std::printf("%u queries of %u passages of %u tokens, of %u; room for %u, %u queries alike\n\n",
-                options.n_queries, shape.n_passages, shape.n_tokens, options.n_pool, options.n_kept,
-                options.n_similar);
-    std::printf(
-        "| way | queries/s | of neither | first token, s | reused | placed | recomputed |\n"
-        "|---|---|---|---|---|---|---|\n");
-  }
+  std::string table = text_of(
+      "%u queries of %u passages of %u tokens, of %u; room for %u, %u queries alike; build %s\n\n",
+      options.n_queries, shape.n_passages, shape.n_tokens, options.n_pool, options.n_kept,
+      options.n_similar, build_commit().c_str());
+  table +=
+      "| way | queries/s | of neither | first token, s | reused | placed | recomputed |\n"
+      "|---|---|---|---|---|---|---|\n";
   f64 neither_s = 0;
   tools::Json json;
   json.begin_array();
   for (const ReuseWay& way : ways) {
     const Answers answers = answer_all(options, config, way);
     if (!way.reuses) neither_s = answers.all_s();
-    if (options.base.output == "md") print_row(way, answers, neither_s);
+    table += table_row(way, answers, neither_s);
     write_row(way, answers, neither_s, json);
   }
   json.end_array();
-  if (options.base.output != "md") tools::print_json(json);
+  print_forms(options.base, {.table = table, .json_list = std::string(json.str()) + "\n"});
 }
 
 }  // namespace tarn::bench

@@ -20,6 +20,7 @@
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
 #include "tools/support/utc.h"
+#include "tools/tarn-bench/record.h"
 #include "tools/tarn-bench/value_list.h"
 
 namespace tarn::bench {
@@ -192,6 +193,8 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   base.isa = engine.status().isa;
   base.io = engine.status().io;
   base.kv_type = kKvTypeNames[static_cast<u64>(config.kv_type)];
+  base.is_kv_type_given = setup.kv_type.has_value() || config.kv_type != KvTypeChoice::f16;
+  base.commit = build_commit();
   base.has_store = engine.plan().tiers.is_on();
   base.select = setup.select.value_or(select_text(config.select));
   base.is_verified = engine.status().select_verified;

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <rapidjson/document.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -205,6 +206,77 @@ TEST_CASE("--record appends machine, commit, command and rows, and the page of r
         std::string::npos);
   CHECK(test::run_tarn({"-m", model.path(), "-p", "8", "-n", "0", "-r", "1", "--record", "/no/x"})
             .exit_code == 74);
+}
+
+TEST_CASE("llama-bench's flags are taken, each test runs once, and what changes nothing is said") {
+  const test::SmallModel model("llama", "q8_0");
+  struct Case {
+    const char* name;
+    std::vector<std::string> options;
+    u32 n_rows;
+    const char* says;  // on standard error; "": nothing is
+  };
+  const Case kCases[] = {
+      {"K and V", {"-ctk", "q8_0", "-ctv", "q8_0"}, 1, ""},
+      {"two of each", {"-ctk", "f16,q8_0", "-ctv", "f16,q8_0"}, 2, "one number format"},
+      {"layers of a GPU", {"-ngl", "99"}, 1, "-ngl 99 changes nothing"},
+      {"none of them", {"-ngl", "0"}, 1, ""},
+      {"attention in tiles", {"-fa", "1"}, 1, ""},
+      {"attention without", {"-fa", "0,1"}, 1, "-fa 0,1 changes nothing"},
+      {"a mapped file", {"-mmp", "1", "-sm", "layer"}, 1, "-mmp 1 changes nothing"},
+  };
+  for (const Case& c : kCases) {
+    CAPTURE(c.name);
+    std::vector<std::string> words = {"-m",  model.path(),    "-p", "0", "-n", "2", "-r", "1", "-o",
+                                      "csv", "--no-bandwidth"};
+    words.insert(words.end(), c.options.begin(), c.options.end());
+    const test::Ended ended = test::run_tarn(words);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == 0);
+    CHECK(std::ranges::count(ended.out, '\n') == 1 + c.n_rows);
+    CHECK(ended.out.starts_with("build_commit,build_number,"));
+    if (c.says[0] == '\0') {
+      CHECK(ended.err.empty());
+    } else {
+      CHECK(ended.err.find(c.says) != std::string::npos);
+      CHECK(ended.err.find(c.says) == ended.err.rfind(c.says));
+    }
+  }
+  const test::Ended apart = test::run_tarn({"-m", model.path(), "-ctk", "f16", "-ctv", "q8_0"});
+  CHECK(apart.exit_code == 64);
+}
+
+TEST_CASE("the table names the KV types that were asked for, and the build") {
+  const test::SmallModel model("llama", "q8_0");
+  const test::Ended ended = test::run_tarn({"-m", model.path(), "-p", "0", "-n", "2", "-r", "1",
+                                            "-ctk", "q8_0", "--no-bandwidth", "--select", "pq"});
+  CHECK(ended.out.find("| type_k | type_v |") != std::string::npos);
+  CHECK(ended.out.find("| pq (all KV read) |") != std::string::npos);
+  CHECK(ended.out.find("select: pq, tg2: all KV was read, no step selected\n") !=
+        std::string::npos);
+  CHECK(ended.out.find("\nbuild: ") != std::string::npos);
+}
+
+TEST_CASE("an option that a mode would ignore is refused with it") {
+  const test::SmallModel model("llama", "q8_0");
+  for (const std::vector<std::string>& option : std::vector<std::vector<std::string>>{
+           {"--record", "r.jsonl"}, {"--select", "pq"}, {"-d", "64"}, {"--kv-memory", "1MiB"}}) {
+    CAPTURE(option[0]);
+    std::vector<std::string> words = {"-m", model.path(), "--reuse", "2x64"};
+    words.insert(words.end(), option.begin(), option.end());
+    const test::Ended ended = test::run_tarn(words);
+    CHECK(ended.exit_code == 64);
+    CHECK(ended.err.find(" excludes --") != std::string::npos);
+  }
+  for (const std::vector<std::string>& option :
+       std::vector<std::vector<std::string>>{{"-ctk", "q8_0"}, {"--k", "64"}, {"-d", "64"}}) {
+    CAPTURE(option[0]);
+    std::vector<std::string> words = {"-m", model.path(), "--long", "/no/x.html"};
+    words.insert(words.end(), option.begin(), option.end());
+    const test::Ended ended = test::run_tarn(words);
+    CHECK(ended.exit_code == 64);
+    CHECK(ended.err.find(" excludes --") != std::string::npos);
+  }
 }
 
 TEST_CASE("a range that falls is refused as usage") {

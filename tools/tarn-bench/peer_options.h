@@ -1,0 +1,32 @@
+// llama-bench's options that have no meaning here, or another one: scripts may pass them. An option
+// that changes nothing is named once on standard error.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/support/command_line.h"
+#include "tools/tarn-bench/runner.h"
+
+namespace tarn::bench {
+
+// What was given on the command line.
+struct PeerOptions {
+  std::string n_gpu_layers, flash_attention, mmap, split_mode;
+  std::vector<std::string> types_k, types_v;
+
+  // Returns the options of the KV types.
+  std::vector<tools::Option> add_to(const tools::Command& app);
+  // Sets the options that have a meaning here, and says which have none. Throws tools::Failure.
+  void apply(Options* options) const;
+};
+
+// llama-bench writes its long names with one dash (-pg, -ngl); our other options have two.
+std::vector<std::string> with_two_dashes(int argc, char** argv);
+
+// The types of K and V that both lists name: K and V have one type here. An empty list says
+// nothing. Throws tools::Failure if they share none.
+std::vector<std::string> kv_types_of(const std::vector<std::string>& types_k,
+                                     const std::vector<std::string>& types_v);
+
+}  // namespace tarn::bench
