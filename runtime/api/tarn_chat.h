@@ -34,7 +34,9 @@ typedef struct tarn_chat_options {
   int32_t no_generation_prompt; /* 1: the text ends with the last message. 0: the template begins
                                    the answer's (where it can) */
   const char* tools_json;       /* a JSON array, given to the template as `tools`; NULL: none */
-  const char* arguments_json;   /* a JSON object: more variables of the template; NULL: none */
+  const char* arguments_json;   /* a JSON object: more variables of the template; NULL: none. None
+                                   of them has a name that rendering sets itself: messages, tools,
+                                   add_generation_prompt, bos_token, eos_token, ... */
   /* 1: what stands between TARN_CHUNK_BEGIN and TARN_CHUNK_END in a content is a chunk
    * (tarn_chunks.h), of whose tokens this share is computed anew, or TARN_RECOMPUTE_AUTO. Chunks
    * that come later than others are blended for themselves. A rendered text keeps the two, which

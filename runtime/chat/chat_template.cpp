@@ -23,7 +23,12 @@ bool bind_name(Machine& m, std::string_view name, const Value& value) {
   return idx == kNoName || m.bind(idx, value);
 }
 
-// An argument hides any other variable of its name.
+constexpr const char* kOwnName =
+    "an argument of a chat template has a name that rendering sets itself: leave it out";
+constexpr std::string_view kOwnNames[] = {"messages",  "tools",     "add_generation_prompt",
+                                          "bos_token", "eos_token", "unk_token",
+                                          "pad_token"};
+
 bool bind_all(Machine& m, const RenderArgs& args, const Value& messages, const Value& tools,
               const Value& arguments) {
   for (const Variable& variable : args.variables) {
@@ -35,7 +40,9 @@ bool bind_all(Machine& m, const RenderArgs& args, const Value& messages, const V
     return false;
   }
   for (const Entry& entry : entries_of(arguments)) {
-    if (!bind_name(m, entry.key.text(), entry.value)) return false;
+    const std::string_view name = entry.key.text();
+    if (is_own_name(name)) return m.refuse(kOwnName, name).no();
+    if (!bind_name(m, name, entry.value)) return false;
   }
   return true;
 }
@@ -73,6 +80,11 @@ bool render_all(Machine& m, const RenderArgs& args) {
 }
 
 }  // namespace
+
+bool is_own_name(std::string_view name) {
+  return std::ranges::find(kOwnNames, name) != std::end(kOwnNames) ||
+         std::ranges::find(functions(), name, &Named::name) != std::end(functions());
+}
 
 u32 Program::find_name(std::string_view wanted) const {
   for (u32 i = 0; i < names.size(); ++i) {

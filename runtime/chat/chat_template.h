@@ -50,6 +50,10 @@ struct RenderArgs {
   std::tm now{};  // for strftime_now
 };
 
+// Whether rendering itself gives this name a meaning, as a variable (messages, bos_token) or a
+// function: an argument of that name is refused.
+bool is_own_name(std::string_view name);
+
 struct Program;  // syntax.h
 
 class ChatTemplate {

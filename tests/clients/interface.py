@@ -116,6 +116,8 @@ def check_bounds():
         require(said == meant, f"{where}: {said}, the table has {meant}")
         if "default" in value:
             require(value["default"] == line["default"], f"{where}: default {value['default']}")
+        about = line["about"]
+        require(not about or value["description"] == about, f"{where}: description, not: {about}")
         require(line["required"] or value.get("nullable") is True, f"{where}: may be null")
 
 
@@ -125,9 +127,11 @@ def check_harmless():
         if line["kind"] != "refused":
             continue
         value = properties({"$ref": f"#/{line['schema']}"})[line["field"]]
-        words = {str(entry) for entry in value["enum"] if entry not in (None, False, "", [], {})}
-        words |= {"0"} & {str(entry) for entry in value["enum"] if entry is not False}
-        meant = set(filter(None, line["harmless"].split("|")))
+        words = {json.dumps(entry).strip('"') for entry in value["enum"]}
+        meant = {"null", *filter(None, line["harmless"].split("|"))}
+        if not meant & {"true"} and line["harmless"] != "null":
+            meant.add("false")
+        words -= {"", "[]", "{}"}
         require(words == meant, f"{line['schema']}.{line['field']}: {words}, the table has {meant}")
 
 

@@ -35,7 +35,7 @@ void write_default(const Field& field, JsonLine& json) {
   if (field.flag != nullptr) {
     json.boolean(body.*field.flag);
   } else if (field.integer != nullptr) {
-    json.real(static_cast<f64>(body.*field.integer));
+    json.integer(body.*field.integer);
   } else if (field.number != nullptr) {
     json.real(body.*field.number);
   } else {
@@ -47,7 +47,12 @@ void print_field(const char* schema, const Field& field) {
   JsonLine json;
   json.begin_object().key("schema").text(schema).key("field").text(field.name);
   json.key("type").number(static_cast<u64>(field.type)).key("kind").text(kind_name(field.kind));
-  json.key("least").real(field.least).key("most").real(field.most);
+  if (field.type == FieldType::integer) {
+    json.key("least").integer(field.integer_least).key("most").integer(field.integer_most);
+  } else {
+    json.key("least").real(field.least).key("most").real(field.most);
+  }
+  json.key("about").text(field.about);
   json.key("required").boolean(field.is_required).key("harmless").text(field.harmless);
   write_default(field, json);
   json.end_object();

@@ -5,6 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <type_traits>
 
 #include "tools/support/exit_code.h"
 #include "tools/support/wrapped.h"
@@ -19,6 +24,38 @@ size_t output_columns() {
   const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
   return is_known ? std::max<size_t>(size.ws_col, kColumnsMin) : kColumns;
 }
+
+// CLI11 takes the nearest number for one that is out of range, and takes "nan" and "inf".
+template <class T>
+std::string why_no_number(const std::string& text) {
+  errno = 0;
+  if constexpr (std::is_floating_point_v<T>) {
+    const auto value = static_cast<T>(std::strtod(text.c_str(), nullptr));
+    if (!std::isfinite(value)) return text + " is not a finite number";
+  } else if constexpr (std::is_signed_v<T>) {
+    static_cast<void>(std::strtoll(text.c_str(), nullptr, 0));
+  } else {
+    static_cast<void>(std::strtoull(text.c_str(), nullptr, 0));
+  }
+  using Limits = std::numeric_limits<T>;
+  if (std::is_floating_point_v<T> || errno != ERANGE) return "";
+  return "Value " + text + " not in range " + std::to_string(Limits::min()) + " to " +
+         std::to_string(Limits::max());
+}
+
+// What an option's field holds, once or more times.
+template <class T>
+struct ValueOf {
+  using Type = T;
+};
+template <class T>
+struct ValueOf<std::optional<T>> {
+  using Type = T;
+};
+template <class T>
+struct ValueOf<std::vector<T>> {
+  using Type = T;
+};
 
 class HelpFormatter : public CLI::Formatter {
  public:
@@ -86,7 +123,7 @@ Option Option::is_member(const std::vector<std::string>& names) const {
 
 template <class T>
 Option Option::between(T least, T most) const {
-  option_->check(CLI::Range(least, most));
+  option_->transform(CLI::Range(least, most));  // before other checks: it says the range
   return *this;
 }
 template Option Option::between(u32, u32) const;
@@ -103,7 +140,10 @@ u64 Option::count() const { return option_->count(); }
 
 template <class T>
 Option Command::add_option(const std::string& names, T& field, const std::string& help) const {
-  return Option(app_->add_option(names, field, help));
+  const Option option(app_->add_option(names, field, help));
+  using Value = typename ValueOf<T>::Type;
+  if constexpr (std::is_arithmetic_v<Value>) option.check(why_no_number<Value>);
+  return option;
 }
 template Option Command::add_option(const std::string&, std::string&, const std::string&) const;
 template Option Command::add_option(const std::string&, u32&, const std::string&) const;

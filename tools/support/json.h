@@ -61,6 +61,7 @@ class JsonText {
     return *this;
   }
   JsonText& number(u64 value) { return writer_.Uint64(value), *this; }
+  JsonText& integer(i64 value) { return writer_.Int64(value), *this; }
   JsonText& real(f64 value) { return writer_.Double(value), *this; }
   JsonText& real(f32 value) { return writer_.Float(value), *this; }
   JsonText& boolean(bool value) { return writer_.Bool(value), *this; }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/api/tarn.h"
-#include "tools/support/command_line.h"
+#include "tools/support/answer_fields.h"
 
 namespace tarn::tools {
 
@@ -19,7 +19,7 @@ class AnswerOptions {
   tarn_generate_options for_tokens(u32 max_tokens);
 
  private:
-  tarn_generate_options options_ = TARN_INIT(tarn_generate_options);
+  AnswerFields fields_ = kCommandLineFields;
   std::vector<std::string> stops_;
   std::vector<const char*> stop_texts_;
   bool ignore_end_ = false;

@@ -1,14 +1,15 @@
 // tarn ask: a question to a running tarnd.
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/text/unicode.h"
 #include "tools/client/daemon_client.h"
+#include "tools/support/answer_fields.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
@@ -23,9 +24,8 @@ struct AskCommand {
   DaemonClient daemon;
   std::string text, file, system, session;
   std::vector<std::string> stops;
-  std::optional<f64> temperature, top_p, min_p;
-  std::optional<u32> top_k, n_predict;
-  std::optional<u64> seed;
+  AnswerFields fields;
+  std::array<Option, std::size(kAnswerFields)> field_options;  // as kAnswerFields
   bool json = false;
   Option text_option;
 };
@@ -60,12 +60,13 @@ std::string request_of(const AskCommand& command) {
   if (!command.system.empty()) write_message("system", command.system, json);
   write_message("user", question_of(command), json);
   json.end_array();
-  if (command.n_predict) json.key("max_tokens").number(*command.n_predict);
-  if (command.temperature) json.key("temperature").real(*command.temperature);
-  if (command.top_p) json.key("top_p").real(*command.top_p);
-  if (command.min_p) json.key("min_p").real(*command.min_p);
-  if (command.top_k) json.key("top_k").number(*command.top_k);
-  if (command.seed) json.key("seed").number(*command.seed);
+  for (size_t i = 0; i < std::size(kAnswerFields); ++i) {
+    const AnswerField& field = kAnswerFields[i];
+    if (command.field_options[i].count() == 0) continue;
+    json.key(field.name);
+    field.integer != nullptr ? json.integer(command.fields.*field.integer)
+                             : json.real(command.fields.*field.number);
+  }
   if (!command.stops.empty()) {
     json.key("stop").begin_array();
     for (const std::string& stop : command.stops) json.text(stop);
@@ -159,14 +160,9 @@ void add_ask(const Command& app) {
   sub.add_option("--session", command->session,
                  "keep the conversation under this name in tarnd's store")
       .check(is_not_empty);
-  sub.add_option("-n,--n-predict", command->n_predict, "most tokens of the answer");
-  sub.add_option("--temp", command->temperature, "temperature; 0: greedy");
-  sub.add_option("--top-k", command->top_k, "sample from the k best tokens; 0: off");
-  sub.add_option("--top-p", command->top_p,
-                 "sample from the best tokens with this total probability");
-  sub.add_option("--min-p", command->min_p,
-                 "drop tokens below this share of the best one's probability");
-  sub.add_option("-s,--seed", command->seed, "seed of the sampler");
+  for (size_t i = 0; i < std::size(kAnswerFields); ++i) {
+    command->field_options[i] = add_option(sub, kAnswerFields[i], command->fields);
+  }
   sub.add_option("--stop", command->stops, "text that ends the answer; may be repeated")
       .one_value_each();
   sub.add_flag("--json", command->json, "the whole reply as JSON on standard output");

@@ -296,7 +296,7 @@ void add_chat(const Command& app) {
       .check(wrong_chat_name);
   sub.add_option("-n,--n-predict", command->n_predict,
                  "most tokens of an answer; -1: until the model ends or the context is full")
-      .between(i64{-1}, i64{~u32{0}})
+      .between(i64{-1}, kCountMax)
       .check([](const std::string& n) { return n == "0" ? "an answer has a token at least" : ""; })
       .capture_default_str();
   command->answer.add_to(sub);

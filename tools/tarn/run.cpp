@@ -333,10 +333,9 @@ void add_run(const Command& app) {
                  "model on a document of any length (-c)")
       .is_member({kBuiltInNames[0], kBuiltInNames[1]})
       .capture_default_str();
-  sub.add_option("-n,--n-predict", command->n_predict,
-                 "tokens to generate; 0: only read the prompt; -1: until the model ends or the "
-                 "context is full")
-      .between(i64{-1}, i64{~u32{0}})
+  constexpr const AnswerField& kMaxTokens = answer_field("max_tokens");
+  sub.add_option(kMaxTokens.option, command->n_predict, kMaxTokens.about)
+      .between(kMaxTokens.integer_least, kMaxTokens.integer_most)
       .capture_default_str();
   command->answer.add_to(sub);
   sub.add_flag("--json", command->json, "one JSON object on standard output");

@@ -24,6 +24,7 @@ constexpr Reason kReasons[] = {
     {408, "Request Timeout"},
     {409, "Conflict"},
     {413, "Content Too Large"},
+    {415, "Unsupported Media Type"},
     {417, "Expectation Failed"},
     {429, "Too Many Requests"},
     {431, "Request Header Fields Too Large"},

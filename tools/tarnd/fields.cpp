@@ -15,14 +15,26 @@ constexpr Field flag(const char* name, u8 endpoints, bool Body::*to) {
   field.flag = to;
   return field;
 }
-constexpr Field integer(const char* name, u8 endpoints, i64 Body::*to, f64 least, f64 most) {
-  Field field{name, endpoints, Type::integer, kServed, least, most};
+constexpr Field integer(const char* name, u8 endpoints, i64 Body::*to, i64 least, i64 most) {
+  Field field{name, endpoints, Type::integer};
   field.integer = to;
+  field.integer_least = least;
+  field.integer_most = most;
   return field;
 }
-constexpr Field number(const char* name, f64 Body::*to, f64 least, f64 most, u8 endpoints = kBoth) {
-  Field field{name, endpoints, Type::number, kServed, least, most};
+constexpr Field number(const char* name, f64 Body::*to, f64 least, f64 most) {
+  Field field{name, kBoth, Type::number, kServed, least, most};
   field.number = to;
+  return field;
+}
+// A row of tools::kAnswerFields, also under another name.
+constexpr Field answer(const char* of, const char* name = nullptr) {
+  const tools::AnswerField& row = tools::answer_field(of);
+  const char* const own = name != nullptr ? name : row.name;
+  Field field = row.integer != nullptr
+                    ? integer(own, kBoth, row.integer, row.integer_least, row.integer_most)
+                    : number(own, row.number, row.number_least, row.number_most);
+  field.about = row.about;
   return field;
 }
 constexpr Field text(const char* name, u8 endpoints, std::string Body::*to, f64 least, f64 most,
@@ -31,9 +43,21 @@ constexpr Field text(const char* name, u8 endpoints, std::string Body::*to, f64 
   field.text = to;
   return field;
 }
+// One that ends up as a const char*.
+constexpr Field c_text(const char* name, u8 endpoints, std::string Body::*to, f64 least, f64 most,
+                       bool is_required = false) {
+  Field field = text(name, endpoints, to, least, most, is_required);
+  field.is_c_text = true;
+  return field;
+}
 constexpr Field list(const char* name, u8 endpoints, Type type, f64 least, f64 most,
                      bool is_required = false) {
   return {name, endpoints, type, kServed, least, most, is_required};
+}
+constexpr Field stops(const char* name) {
+  Field field = list(name, kBoth, Type::texts, 0, kStopsMax);
+  field.is_c_text = true;
+  return field;
 }
 constexpr Field object(const char* name, u8 endpoints) { return {name, endpoints, Type::object}; }
 constexpr Field ignored(const char* name, u8 endpoints = kBoth) {
@@ -44,26 +68,27 @@ constexpr Field refused(const char* name, u8 endpoints = kBoth, const char* harm
 }
 
 constexpr Field kFields[] = {
-    text("model", kBoth | kTokenize | kDetokenize | kApplyTemplate | kIngest, &Body::model, 0,
-         1024),
+    c_text("model", kBoth | kTokenize | kDetokenize | kApplyTemplate | kIngest, &Body::model, 0,
+           1024),
     list("messages", kChat | kApplyTemplate, Type::messages, 1, kListMax, true),
     list("prompt", kCompletions, Type::prompt, 1, kChoicesMax, true),
     flag("stream", kBoth, &Body::stream),
     object("stream_options", kBoth),
     flag("stream_options.include_usage", kBoth, &Body::include_usage),
-    integer("max_tokens", kBoth, &Body::max_tokens, -1, 2147483647),
-    integer("max_completion_tokens", kBoth, &Body::max_tokens, -1, 2147483647),
-    integer("n_predict", kBoth, &Body::max_tokens, -1, 2147483647),
-    number("temperature", &Body::temperature, 0, 100),
-    number("top_p", &Body::top_p, 0, 1),
-    number("min_p", &Body::min_p, 0, 1),
-    integer("top_k", kBoth, &Body::top_k, -1, 2147483647),
-    number("repeat_penalty", &Body::repeat_penalty, 0, 100),
-    integer("repeat_last_n", kBoth, &Body::repeat_last_n, -1, 4096),
-    number("presence_penalty", &Body::presence_penalty, -2, 2),
-    number("frequency_penalty", &Body::frequency_penalty, -2, 2),
-    integer("seed", kBoth, &Body::seed, -1, kIntegerMax),
-    list("stop", kBoth, Type::texts, 0, kStopsMax),
+    answer("max_tokens", "max_completion_tokens"),
+    answer("max_tokens"),
+    answer("max_tokens", "n_predict"),
+    answer("temperature"),
+    answer("top_p"),
+    answer("min_p"),
+    answer("top_k"),
+    answer("repeat_penalty"),
+    answer("repeat_penalty", "repetition_penalty"),
+    answer("repeat_last_n"),
+    answer("presence_penalty"),
+    answer("frequency_penalty"),
+    answer("seed"),
+    stops("stop"),
     integer("n", kBoth, &Body::n, 1, kChoicesMax),
     flag("logprobs", kChat, &Body::logprobs),
     integer("top_logprobs", kChat, &Body::top_logprobs, 0, 20),
@@ -73,8 +98,8 @@ constexpr Field kFields[] = {
     list("chat_template_kwargs", kChat | kApplyTemplate, Type::json, 0, 0),
     flag("add_generation_prompt", kChat | kApplyTemplate, &Body::add_generation_prompt),
     object("tarn", kBoth | kIngest),
-    text("tarn.session", kBoth, &Body::session, 1, 128),
-    text("tarn.select", kBoth, &Body::select, 0, 64),
+    c_text("tarn.session", kBoth, &Body::session, 1, 128),
+    c_text("tarn.select", kBoth, &Body::select, 0, 64),
     flag("tarn.background", kBoth, &Body::background),
     list("tarn.chunks", kCompletions, Type::passages, 0, kChunksMax),
     refused("tarn.chunks", kChat),
@@ -86,7 +111,7 @@ constexpr Field kFields[] = {
     flag("with_pieces", kTokenize, &Body::with_pieces),
     list("tokens", kDetokenize, Type::ids, 0, kListMax, true),
 
-    text("name", kIngest, &Body::name, 1, 128, true),
+    c_text("name", kIngest, &Body::name, 1, 128, true),
     text("content", kIngest, &Body::content, 1, kTextMax),
     list("tokens", kIngest, Type::ids, 1, kListMax),
 
@@ -103,15 +128,40 @@ constexpr Field kFields[] = {
     ignored("timings_per_token"),
     ignored("return_progress"),
     ignored("stream_options.include_obfuscation"),
+    ignored("stream_options.continuous_usage_stats"),
+    ignored("chat_id"),
+    ignored("request_id"),
+    ignored("rid"),
+    ignored("priority"),
+    ignored("cache_salt"),
+    ignored("keep_alive"),
+    ignored("ttl"),
+    ignored("include_reasoning"),
+    ignored("separate_reasoning"),
+    ignored("parse_tool_calls"),
+    ignored("mm_processor_kwargs"),
+    ignored("guided_decoding_backend"),
+    ignored("guided_whitespace_pattern"),
+    ignored("length_penalty"),  // of beams, as early_stopping
+    ignored("early_stopping"),
+    ignored("dry_base"),  // each without its multiplier, range, probability or mode
+    ignored("dry_allowed_length"),
+    ignored("dry_penalty_last_n"),
+    ignored("dry_sequence_breakers"),
+    ignored("dynatemp_exponent"),
+    ignored("xtc_threshold"),
+    ignored("mirostat_tau"),
+    ignored("mirostat_eta"),
+    ignored("n_discard"),
+    ignored("n_cache_reuse"),
 
+    // Of OpenAI's interface.
     refused("tools", kBoth | kApplyTemplate),
     refused("tool_choice", kBoth, "none|auto"),
     refused("functions"),
     refused("function_call", kBoth, "none|auto"),
     object("response_format", kBoth),
     refused("response_format.type", kBoth, "text"),
-    refused("grammar"),
-    refused("json_schema"),
     refused("modalities", kBoth, "text"),
     refused("audio"),
     refused("prediction"),
@@ -121,19 +171,122 @@ constexpr Field kFields[] = {
     refused("best_of", kBoth, "1"),
     refused("echo"),
     refused("suffix"),
+    refused("max_output_tokens"),
+
+    // Templates and prompts.
     refused("continue_final_message", kBoth | kApplyTemplate),
-    refused("t_max_predict_ms", kBoth, "-1"),
+    refused("chat_template", kBoth | kApplyTemplate),
+    refused("documents", kBoth | kApplyTemplate),
+    refused("enable_thinking", kBoth | kApplyTemplate, "null"),
+    refused("think", kBoth | kApplyTemplate, "null"),
+    refused("thinking", kBoth | kApplyTemplate, "null"),
+    refused("reasoning", kBoth | kApplyTemplate),
+    refused("reasoning_format", kBoth, "none|auto"),
+    refused("reasoning_budget", kBoth, "-1"),
+    refused("thinking_budget"),
+    refused("thinking_token_budget"),
+    refused("add_special_tokens", kCompletions, "true"),
+    refused("add_special_tokens", kChat | kTokenize),
+    refused("return_token_strs", kTokenize),
+    refused("truncate_prompt_tokens"),
+    refused("truncate"),
+    refused("transforms"),
+    refused("system"),
+    refused("template"),
+    refused("raw"),
+    refused("context"),
+    refused("images"),
+    refused("image_data"),
+    refused("multimodal_data"),
+    refused("prompt_embeds"),
+    refused("input_prefix"),
+    refused("input_suffix"),
+    refused("input_extra"),
+    refused("safe_prompt"),
+    refused("session_params"),
+
+    // What an answer may be.
+    refused("grammar"),
+    refused("json_schema"),
+    refused("format"),
+    refused("guided_json"),
+    refused("guided_choice"),
+    refused("guided_regex"),
+    refused("guided_grammar"),
+    refused("structured_outputs"),
+    refused("structural_tag"),
+    refused("guideline"),
+    refused("regex"),
+    refused("ebnf"),
+    refused("bad_words"),
+    refused("banned_tokens"),
+    refused("allowed_token_ids"),
+    refused("logit_bias_type", kBoth, "input_ids"),
+    refused("logits_processors"),
+    refused("logit_processors"),
+    refused("custom_logit_processor"),
+    refused("watermark"),
+
+    // Where it ends.
+    refused("stop_token_ids"),
+    refused("stop_regex"),
+    refused("no_stop_trim"),
+    refused("include_stop_str_in_output"),
+    refused("min_tokens", kBoth, "0"),
+    refused("min_new_tokens", kBoth, "0"),
+    refused("max_new_tokens"),
+    refused("num_predict"),
+    refused("t_max_predict_ms", kBoth, "-1|0"),
+    refused("n_indent", kBoth, "0"),
+
+    // How its tokens are drawn.
+    refused("options"),
+    refused("parameters"),
+    refused("sampling_params"),
+    refused("num_ctx"),
+    refused("random_seed"),
+    refused("do_sample", kBoth, "true"),
+    refused("use_beam_search"),
     refused("typical_p", kBoth, "1"),
-    refused("top_n_sigma", kBoth, "-1"),
+    refused("tfs_z", kBoth, "1"),
+    refused("top_a", kBoth, "0"),
+    refused("top_n_sigma", kBoth, "0|-1"),
+    refused("min_keep", kBoth, "0|1"),
     refused("xtc_probability", kBoth, "0"),
     refused("dry_multiplier", kBoth, "0"),
     refused("dynatemp_range", kBoth, "0"),
     refused("mirostat", kBoth, "0"),
+    refused("mirostat_mode", kBoth, "0"),
+    refused("adaptive_target", kBoth, "-1"),
+    refused("smoothing_factor", kBoth, "0"),
+    refused("epsilon_cutoff", kBoth, "0"),
+    refused("eta_cutoff", kBoth, "0"),
+    refused("no_repeat_ngram_size", kBoth, "0"),
+    refused("guidance_scale", kBoth, "1"),
+    refused("penalize_nl", kBoth, "true"),
     refused("n_keep", kBoth, "0|-1"),
-    refused("lora"),
     refused("samplers"),
+    refused("sampler_order"),
+    refused("lora"),
+    refused("lora_path"),
+    refused("adapter_id"),
+
+    // What is told of it.
+    refused("n_probs", kBoth, "0"),
+    refused("n_cmpl", kBoth, "1"),
+    refused("prompt_logprobs"),
+    refused("top_n_tokens", kBoth, "0"),
+    refused("decoder_input_details"),
     refused("post_sampling_probs"),
     refused("return_tokens"),
+    refused("return_token_ids"),
+    refused("return_tokens_as_token_ids"),
+    refused("return_full_text"),
+    refused("response_fields"),
+    refused("skip_special_tokens", kBoth, "true"),
+    refused("spaces_between_special_tokens", kBoth, "true"),
+    refused("detokenize", kBoth, "true"),
+    refused("details"),
 };
 
 }  // namespace

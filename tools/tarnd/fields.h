@@ -4,9 +4,11 @@
 //   served    taken, within its bounds
 //   ignored   known to clients, without a meaning here
 //   refused   known, and would change the answer, which is not done yet: 400 with its name, unless
-//             the value is null, false, empty, or one of `harmless`
+//             the value is null, empty, false, or one of `harmless`. Where that names true or null,
+//             false is refused, too
 //
-// A name that no row has is ignored, too.
+// A name that no row has is ignored, too. Rows of one target are names of one field: the first row
+// that a body has wins, in whatever order the body has them.
 #pragma once
 
 #include <limits>
@@ -17,6 +19,7 @@
 
 #include "platform/base/types.h"
 #include "runtime/api/tarn_chunks.h"
+#include "tools/support/answer_fields.h"
 
 namespace tarn::daemon {
 
@@ -52,15 +55,16 @@ struct Prompt {
   bool has_ids = false;  // instead of the text
 };
 
+struct Field;
+
 // The defaults are the fields' defaults.
-struct Body {
+struct Body : tools::AnswerFields {
+  u64 n_vocab = u64{1} << 32;  // set before reading: which token ids there are
+  std::vector<const Field*> given =
+      {};  // rows whose values were taken, where several have a target
   std::string model;
   bool stream = false, include_usage = false;
-  i64 max_tokens = -1;  // -1: until the model ends or the context is full
-  f64 temperature = 0.8, top_p = 0.95, min_p = 0.05;
-  i64 top_k = 40;
-  f64 repeat_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
-  i64 repeat_last_n = 64, seed = -1, n = 1;
+  i64 n = 1;
   bool logprobs = false, ignore_eos = false;
   i64 top_logprobs = 0;
   i64 n_logprobs = -1;  // of /v1/completions; -1: none
@@ -85,9 +89,12 @@ struct Field {
   u8 endpoints;
   FieldType type;
   FieldKind kind = FieldKind::served;
-  f64 least = 0, most = 0;  // the bounds of the type
+  f64 least = 0, most = 0;  // the bounds of the type, but for integers
   bool is_required = false;
   const char* harmless = "";  // of a refused field: values that change nothing, between '|'
+  const char* about = "";     // of those of tools::kAnswerFields
+  i64 integer_least = 0, integer_most = 0;
+  bool is_c_text = false;  // ends up as a const char*, which U+0000 would cut
   bool Body::*flag = nullptr;
   i64 Body::*integer = nullptr;
   f64 Body::*number = nullptr;
@@ -101,6 +108,5 @@ const char* field_type_name(FieldType type);
 
 inline constexpr u64 kStopsMax = 16, kStopBytesMax = 128, kChunksMax = 128, kChoicesMax = 8,
                      kBiasesMax = 256;
-inline constexpr f64 kIntegerMax = 9007199254740991.0;  // 2^53 - 1, as JSON's readers agree on
 
 }  // namespace tarn::daemon

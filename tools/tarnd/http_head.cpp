@@ -85,6 +85,15 @@ Refused read_transfer_encoding(std::string_view value, Head& head) {
   return std::nullopt;
 }
 
+Refused read_content_encoding(std::string_view value) {
+  while (!value.empty()) {
+    const std::string_view coding = without_blanks(next_part(value, ","));
+    if (coding.empty() || equals_ignoring_case(coding, "identity")) continue;
+    return HeadError{415, "a body is read as it is: send it without Content-Encoding"};
+  }
+  return std::nullopt;
+}
+
 void read_connection(std::string_view value, Head& head) {
   while (!value.empty()) {
     const std::string_view option = without_blanks(next_part(value, ","));
@@ -101,6 +110,9 @@ Refused note_field(const HeadField& field, Head& head) {
   }
   if (equals_ignoring_case(field.name, "transfer-encoding")) {
     return read_transfer_encoding(field.value, head);
+  }
+  if (equals_ignoring_case(field.name, "content-encoding")) {
+    return read_content_encoding(field.value);
   }
   if (equals_ignoring_case(field.name, "connection")) read_connection(field.value, head);
   if (equals_ignoring_case(field.name, "expect")) {

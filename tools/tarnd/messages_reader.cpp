@@ -120,8 +120,9 @@ bool MessagesReader::take_part(const JsonToken& token, u32 depth) {
   if (depth == kPart && token.kind == Kind::begin_object) {
     part_keys_.clear();
     part_type_.clear();
-    part_text_.clear();
-    part_has_text_ = part_is_chunk_ = false;
+    part_text_.reset();
+    part_refusal_.reset();
+    part_is_chunk_ = false;
     return true;
   }
   if (depth == kPart && token.kind == Kind::end_object) return end_part();
@@ -135,10 +136,8 @@ bool MessagesReader::take_part(const JsonToken& token, u32 depth) {
     return true;
   }
   if (part_key_ == "type" && token.kind == Kind::text) part_type_ = token.text;
-  if ((part_key_ == "text" || part_key_ == "refusal") && token.kind == Kind::text) {
-    part_text_ += token.text;
-    part_has_text_ = true;
-  }
+  if (part_key_ == "text" && token.kind == Kind::text) part_text_ = token.text;
+  if (part_key_ == "refusal" && token.kind == Kind::text) part_refusal_ = token.text;
   return true;
 }
 
@@ -160,16 +159,17 @@ bool MessagesReader::end_part() {
   if (part_type_ != "text" && part_type_ != "refusal") {
     return fail({field, "has a part that is no text: this version reads text alone"});
   }
-  if (!part_has_text_) return fail({field, "has a part without its text"});
+  const std::optional<std::string>& text = part_type_ == "text" ? part_text_ : part_refusal_;
+  if (!text) return fail({field, "has a part without its text"});
   if (n_parts_++ > 0) content_ += '\n';
   if (!part_is_chunk_) {
-    content_ += part_text_;
+    content_ += *text;
     return true;
   }
-  if (part_text_.empty()) return fail({field, "has a chunk that is empty: leave it out"});
+  if (text->empty()) return fail({field, "has a chunk that is empty: leave it out"});
   if (++n_chunks_ > kChunksMax) return fail("has more than 128 chunks: join some of them");
   has_chunks_ = true;
-  content_ += TARN_CHUNK_BEGIN + part_text_ + TARN_CHUNK_END;
+  content_ += TARN_CHUNK_BEGIN + *text + TARN_CHUNK_END;
   return true;
 }
 

@@ -4,6 +4,8 @@
 // chunk: it gets the marks of tarn_chat.h, which no other text may have then.
 #pragma once
 
+#include <optional>
+
 #include "tools/tarnd/json_copy.h"
 #include "tools/tarnd/value_readers.h"
 
@@ -36,8 +38,9 @@ class MessagesReader : public ValueReader {
   bool has_role_ = false, has_content_ = false, is_assistant_ = false;
   std::string content_;  // of the parts so far
   u64 n_parts_ = 0, n_chunks_ = 0;
-  std::string part_key_, part_type_, part_text_, mark_key_;
-  bool part_has_text_ = false, part_is_chunk_ = false;
+  std::string part_key_, part_type_;
+  std::optional<std::string> part_text_, part_refusal_;
+  bool part_is_chunk_ = false;
 };
 
 }  // namespace tarn::daemon

@@ -22,6 +22,11 @@ std::span<const Route> routes();
 // nullptr: there is none; then `allowed` is the path's method, or "" for an unknown path.
 const Route* find_route(std::string_view method, std::string_view path, std::string_view* allowed);
 
+// "/v1/models/" asks for "/v1/models". Before escapes are read: a name may end with one of '/'.
+std::string_view without_last_slash(std::string_view path);
+// Whether other servers have something at this path, which is not served here.
+bool is_known_elsewhere(std::string_view path);
+
 // routes_answers.cpp
 void answer_chat(Service& service, const std::shared_ptr<Exchange>& exchange);
 void answer_completion(Service& service, const std::shared_ptr<Exchange>& exchange);

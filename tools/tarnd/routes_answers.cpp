@@ -1,6 +1,4 @@
 // /v1/chat/completions and /v1/completions.
-#include <sys/random.h>
-
 #include <algorithm>
 
 #include "tools/tarnd/completion_reply.h"
@@ -12,28 +10,8 @@ namespace {
 // The built-in model goes on with questions of its own; this ends a chat's answer.
 constexpr const char* kBuiltInStop = "\n";
 
-u64 random_seed() {
-  u64 seed = 0;
-  static_cast<void>(getrandom(&seed, sizeof seed, GRND_NONBLOCK));
-  return seed;
-}
-
 tarn_generate_options options_of(const Body& body, bool is_chat) {
-  tarn_generate_options options = TARN_INIT(tarn_generate_options);
-  options.max_tokens = static_cast<u32>(std::max<i64>(body.max_tokens, 0));
-  options.temperature = static_cast<f32>(body.temperature);
-  options.top_k = static_cast<u32>(std::max<i64>(body.top_k, 0));
-  options.top_p = static_cast<f32>(body.top_p);
-  options.min_p = static_cast<f32>(body.min_p);
-  if (body.repeat_last_n != 0) {
-    options.repetition_penalty = static_cast<f32>(body.repeat_penalty);
-    options.frequency_penalty = static_cast<f32>(body.frequency_penalty);
-    options.presence_penalty = static_cast<f32>(body.presence_penalty);
-    constexpr u32 kPenaltyTokensMax = 4096;
-    options.penalty_last_tokens =
-        body.repeat_last_n < 0 ? kPenaltyTokensMax : static_cast<u32>(body.repeat_last_n);
-  }
-  options.seed = body.seed < 0 ? random_seed() : static_cast<u64>(body.seed);
+  tarn_generate_options options = tools::options_of(body);
   options.ignore_end = body.ignore_eos ? 1 : 0;
   const bool has_logprobs = is_chat ? body.logprobs : body.n_logprobs >= 0;
   options.no_logprobs = has_logprobs ? 0 : 1;
@@ -78,6 +56,7 @@ ReplyForm form_of(const Body& body, bool is_chat, const Request& request, const 
 
 void answer(Service& service, const std::shared_ptr<Exchange>& exchange, bool is_chat) {
   Body body;
+  body.n_vocab = service.model.status.n_vocab;
   const Endpoint endpoint = is_chat ? kChat : kCompletions;
   Request& request = exchange->request;
   std::optional<HttpError> error = read_body(endpoint, request.body, body);
@@ -85,13 +64,6 @@ void answer(Service& service, const std::shared_ptr<Exchange>& exchange, bool is
     error = invalid_request(
         std::string("'tarn.select' is chosen at the start, and is ") + service.model.status.select,
         "tarn.select");
-  }
-  const u64 n_vocab = service.model.status.n_vocab;
-  const auto is_unknown = [n_vocab](const tarn_logit_bias& bias) { return bias.token >= n_vocab; };
-  if (!error && std::ranges::any_of(body.biases, is_unknown)) {
-    error = invalid_request("'logit_bias' names a token that the vocabulary of " +
-                                std::to_string(n_vocab) + " does not have",
-                            "logit_bias");
   }
   if (error) return exchange->reply(*error);
   std::string().swap(request.body);

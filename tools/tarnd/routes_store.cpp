@@ -60,6 +60,7 @@ void list(Service& service, const std::shared_ptr<Exchange>& exchange,
 
 void answer_ingest(Service& service, const std::shared_ptr<Exchange>& exchange) {
   Body body;
+  body.n_vocab = service.model.status.n_vocab;
   if (auto error = read_body(kIngest, exchange->request.body, body)) {
     return exchange->reply(*error);
   }

@@ -62,6 +62,7 @@ void answer_tokenize(Service& service, const std::shared_ptr<Exchange>& exchange
 
 void answer_detokenize(Service& service, const std::shared_ptr<Exchange>& exchange) {
   Body body;
+  body.n_vocab = service.model.status.n_vocab;
   if (auto error = read_body(kDetokenize, exchange->request.body, body)) {
     return exchange->reply(*error);
   }

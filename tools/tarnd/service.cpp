@@ -61,7 +61,8 @@ Service::Service(event_base* base, EnginePort& engine_port, const Settings& sett
 }
 
 std::optional<HttpError> Service::on_head(const Head& head, Request& request) {
-  if (!unescape(head.path, request.path)) return invalid_request("a bad escape in the path");
+  if (!unescape(without_last_slash(head.path), request.path))
+    return invalid_request("a bad escape in the path");
   std::string_view allowed;
   const Route* const route = request.route = find_route(head.method, request.path, &allowed);
   const bool is_public = route != nullptr && route->is_public;
@@ -71,7 +72,11 @@ std::optional<HttpError> Service::on_head(const Head& head, Request& request) {
   if (!request.peer.is_tcp) request.peer.tenant = "uid:" + std::to_string(request.peer.uid);
   if (settings_.shared) request.peer.tenant.clear();
   if (route == nullptr && allowed.empty()) {
-    return HttpError{.status = 404, .type = "not_found_error", .message = "there is no such path"};
+    return HttpError{.status = 404,
+                     .type = "not_found_error",
+                     .message = is_known_elsewhere(request.path)
+                                    ? "this path is not served by this version"
+                                    : "there is no such path"};
   }
   if (route == nullptr) {
     return HttpError{.status = 405,

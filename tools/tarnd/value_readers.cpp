@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "runtime/chat/chat_template.h"
 #include "tools/tarnd/json_copy.h"
 #include "tools/tarnd/messages_reader.h"
 
@@ -13,7 +14,6 @@ namespace {
 using Kind = JsonToken::Kind;
 
 constexpr size_t kKeysMax = 256;
-constexpr i64 kTokenIdMax = 0xffff'ffff;
 
 std::string number_text(f64 value) {
   char text[32];
@@ -26,13 +26,19 @@ class Skip : public ValueReader {
   bool take(const JsonToken&, u32) override { return true; }
 };
 
-// Refuses every value but null, false, empty ones, and the row's harmless ones.
+constexpr const char* kCutText = "must not have the character U+0000";
+bool is_cut(const Field& field, std::string_view text) {
+  return field.is_c_text && text.find('\0') != std::string_view::npos;
+}
+
+// Refuses every value but null, empty ones, and the row's harmless ones. False is one of these
+// where the row names neither true nor null.
 class Refuse : public ValueReader {
  public:
   explicit Refuse(const Field& field) : field_(field) {}
   bool take(const JsonToken& token, u32) override {
     const bool is_fine = token.kind == Kind::null || token.begins() || token.ends() ||
-                         (token.kind == Kind::boolean && !token.flag) ||
+                         (token.kind == Kind::boolean && is_harmless_flag(token.flag)) ||
                          (token.kind == Kind::text && is_harmless(token.text)) ||
                          (token.kind == Kind::number && is_harmless(number_text(token.number)));
     return is_fine || fail("is not served by this version: leave it out");
@@ -47,6 +53,9 @@ class Refuse : public ValueReader {
       rest.remove_prefix(std::min(rest.size(), end + 1));
     }
     return value.empty();
+  }
+  bool is_harmless_flag(bool flag) const {
+    return flag ? is_harmless("true") : !is_harmless("true") && !is_harmless("null");
   }
   const Field& field_;
 };
@@ -66,11 +75,12 @@ class Scalar : public ValueReader {
       case FieldType::number:
         if (token.kind != Kind::number) return fail_type();
         if (!is_within(token.number)) return fail_bounds("");
-        body_.*field_.number = token.number;
+        if (wins()) body_.*field_.number = token.number;
         return true;
       default:
         if (token.kind != Kind::text) return fail_type();
         if (!is_within(static_cast<f64>(token.text.size()))) return fail_bounds(" bytes");
+        if (is_cut(field_, token.text)) return fail(kCutText);
         body_.*field_.text = token.text;
         return true;
     }
@@ -79,9 +89,26 @@ class Scalar : public ValueReader {
  private:
   bool take_integer(const JsonToken& token) {
     if (token.kind != Kind::number || token.number != std::floor(token.number)) return fail_type();
-    if (!is_within(token.number)) return fail_bounds("");
-    body_.*field_.integer = static_cast<i64>(token.number);
+    constexpr f64 kEnd = 0x1p63;  // a whole number below it fits, written as 1e3 too
+    const bool is_i64 = token.is_integer || std::abs(token.number) < kEnd;
+    const i64 value = token.is_integer ? token.integer
+                      : is_i64         ? static_cast<i64>(token.number)
+                                       : 0;
+    if (!is_i64 || value < field_.integer_least || value > field_.integer_most) {
+      return fail("must be " + std::to_string(field_.integer_least) + " to " +
+                  std::to_string(field_.integer_most));
+    }
+    if (wins()) body_.*field_.integer = value;
     return true;
+  }
+  // Whether no earlier row of the same target was given. Of two names the first row wins.
+  bool wins() {
+    const auto is_earlier = [this](const Field* other) {
+      return other < &field_ && other->integer == field_.integer && other->number == field_.number;
+    };
+    const bool wins = std::ranges::none_of(body_.given, is_earlier);
+    body_.given.push_back(&field_);
+    return wins;
   }
   bool is_within(f64 value) const { return value >= field_.least && value <= field_.most; }
   bool fail_type() { return fail(std::string("must be ") + field_type_name(field_.type)); }
@@ -93,35 +120,44 @@ class Scalar : public ValueReader {
   Body& body_;
 };
 
-// A list of integers at any depth; what follows from the depth is the caller's.
-bool read_id(const JsonToken& token, std::vector<u32>& ids) {
-  const bool is_id = token.kind == Kind::number && token.is_integer && token.integer >= 0 &&
-                     token.integer <= kTokenIdMax;
-  if (is_id) ids.push_back(static_cast<u32>(token.integer));
-  return is_id;
-}
+// Adds ids of the vocabulary.
+class IdReader : public ValueReader {
+ protected:
+  explicit IdReader(Body& body) : body_(body) {}
+  bool add_id(const JsonToken& token, std::vector<u32>& ids, const char* must_be) {
+    if (token.kind != Kind::number || token.number != std::floor(token.number))
+      return fail(must_be);
+    if (!(token.number >= 0 && token.number < static_cast<f64>(body_.n_vocab))) return fail_range();
+    ids.push_back(static_cast<u32>(token.number));
+    return true;
+  }
+  bool fail_range() {
+    return fail("has a token id that is not 0 to " + std::to_string(body_.n_vocab - 1));
+  }
 
-class Ids : public ValueReader {
+  Body& body_;
+};
+
+class Ids : public IdReader {
  public:
-  Ids(const Field& field, Body& body) : field_(field), body_(body) {}
+  Ids(const Field& field, Body& body) : IdReader(body), field_(field) {}
   bool take(const JsonToken& token, u32 depth) override {
     if (depth == 0 && token.kind == Kind::null && !field_.is_required) return true;
     if (depth == 0 && token.kind == Kind::begin_array) return true;
     if (depth == 0 && token.kind == Kind::end_array) {
       return static_cast<f64>(body_.tokens.size()) >= field_.least || fail("must not be empty");
     }
-    if (depth == 1 && read_id(token, body_.tokens)) return true;
-    return fail("must be a list of token ids");
+    constexpr const char* kMustBe = "must be a list of token ids";
+    return depth == 1 ? add_id(token, body_.tokens, kMustBe) : fail(kMustBe);
   }
 
  private:
   const Field& field_;
-  Body& body_;
 };
 
 class Texts : public ValueReader {
  public:
-  explicit Texts(Body& body) : body_(body) { body_.stops.clear(); }
+  Texts(const Field& field, Body& body) : field_(field), body_(body) { body_.stops.clear(); }
   bool take(const JsonToken& token, u32 depth) override {
     if (depth == 0 && token.kind == Kind::null) return true;
     body_.has_stops = true;
@@ -133,11 +169,13 @@ class Texts : public ValueReader {
     if (token.text.empty() || token.text.size() > kStopBytesMax) {
       return fail("must be texts of 1 to 128 bytes");
     }
+    if (is_cut(field_, token.text)) return fail(kCutText);
     body_.stops.emplace_back(token.text);
     return true;
   }
 
  private:
+  const Field& field_;
   Body& body_;
 };
 
@@ -163,9 +201,9 @@ class PassageTexts : public ValueReader {
   Body& body_;
 };
 
-class Prompts : public ValueReader {
+class Prompts : public IdReader {
  public:
-  explicit Prompts(Body& body) : body_(body) { body_.prompts.clear(); }
+  explicit Prompts(Body& body) : IdReader(body) { body_.prompts.clear(); }
   bool take(const JsonToken& token, u32 depth) override {
     if (depth == 0) return take_whole(token);
     if (depth == 1 && token.kind == Kind::text) {
@@ -180,13 +218,14 @@ class Prompts : public ValueReader {
     const bool is_first = depth == 1 && form_ == Form::unknown;
     if (!is_form(depth == 1 ? Form::ids : Form::lists)) return false;
     if (is_first && !add({.has_ids = true})) return false;
-    return read_id(token, body_.prompts.back().ids) || fail_type();
+    return add_id(token, body_.prompts.back().ids, kMustBe);
   }
 
  private:
   enum class Form : u8 { unknown, texts, ids, lists };
+  static constexpr const char* kMustBe = "must be a text, a list of texts, or token ids";
 
-  bool fail_type() { return fail("must be a text, a list of texts, or token ids"); }
+  bool fail_type() { return fail(kMustBe); }
   bool take_whole(const JsonToken& token) {
     if (token.kind == Kind::text) return add({.text = std::string(token.text)});
     if (token.kind == Kind::begin_array) return true;
@@ -204,13 +243,12 @@ class Prompts : public ValueReader {
     return true;
   }
 
-  Body& body_;
   Form form_ = Form::unknown;
 };
 
-class Biases : public ValueReader {
+class Biases : public IdReader {
  public:
-  explicit Biases(Body& body) : body_(body) { body_.biases.clear(); }
+  explicit Biases(Body& body) : IdReader(body) { body_.biases.clear(); }
   bool take(const JsonToken& token, u32 depth) override {
     if (depth == 0)
       return token.kind != Kind::text && token.kind != Kind::number ? begin_or_end(token)
@@ -220,13 +258,14 @@ class Biases : public ValueReader {
     if (depth == 1 && token.kind == Kind::begin_array) return n_in_pair_ = 0, true;
     if (depth == 1 && token.kind == Kind::end_array) return n_in_pair_ == 2 || fail_type();
     if (depth != 2 || n_in_pair_ > 1) return fail_type();
-    return n_in_pair_++ == 0 ? add_id(token) : set_bias(token);
+    return n_in_pair_++ == 0 ? add_number(token) : set_bias(token);
   }
 
  private:
   static constexpr f64 kBiasMax = 100;
+  static constexpr const char* kMustBe = "must be an object of token ids and biases";
 
-  bool fail_type() { return fail("must be an object of token ids and biases"); }
+  bool fail_type() { return fail(kMustBe); }
   bool begin_or_end(const JsonToken& token) {
     is_object_ = is_object_ || token.kind == Kind::begin_object;
     return token.kind != Kind::boolean || fail_type();
@@ -237,14 +276,16 @@ class Biases : public ValueReader {
     return true;
   }
   bool add_text(std::string_view text) {
-    u32 id = 0;
+    i64 id = 0;
     const char* const end = text.data() + text.size();
     const auto read = std::from_chars(text.data(), end, id);
-    return read.ec == std::errc{} && read.ptr == end ? add(id) : fail_type();
+    if (text.empty() || read.ptr != end) return fail_type();
+    const bool is_id = read.ec == std::errc{} && id >= 0 && static_cast<u64>(id) < body_.n_vocab;
+    return is_id ? add(static_cast<u32>(id)) : fail_range();
   }
-  bool add_id(const JsonToken& token) {
+  bool add_number(const JsonToken& token) {
     std::vector<u32> ids;
-    return read_id(token, ids) ? add(ids[0]) : fail_type();
+    return add_id(token, ids, kMustBe) && add(ids[0]);
   }
   bool set_bias(const JsonToken& token) {
     if (body_.biases.empty()) return fail_type();
@@ -259,7 +300,6 @@ class Biases : public ValueReader {
     return true;
   }
 
-  Body& body_;
   bool is_object_ = false;
   u32 n_in_pair_ = 0;
 };
@@ -295,14 +335,18 @@ class Members : public ValueReader {
   std::unique_ptr<ValueReader> member_;
 };
 
-// An object as JSON again, for the engine.
+// The arguments of a chat template as JSON again, for the engine.
 class Copy : public ValueReader {
  public:
-  explicit Copy(std::string& to) : to_(to) {}
+  Copy(const Field& field, std::string& to) : field_(field), to_(to) {}
   bool take(const JsonToken& token, u32 depth) override {
     if (depth == 0 && token.kind == Kind::null) return true;
     if (depth == 0 && token.kind != Kind::begin_object && token.kind != Kind::end_object) {
       return fail("must be an object");
+    }
+    if (depth == 1 && token.kind == Kind::key && chat::is_own_name(token.text)) {
+      return fail({std::string(field_.name) + "." + std::string(token.text),
+                   "is set by the server: leave it out"});
     }
     copy_.put(token);
     if (depth == 0 && token.ends()) to_ = copy_.str();
@@ -310,6 +354,7 @@ class Copy : public ValueReader {
   }
 
  private:
+  const Field& field_;
   std::string& to_;
   JsonCopy copy_;
 };
@@ -331,7 +376,7 @@ std::unique_ptr<ValueReader> value_reader(const Field* field, Endpoint endpoint,
   if (field->kind == FieldKind::refused) return std::make_unique<Refuse>(*field);
   switch (field->type) {
     case FieldType::texts:
-      return std::make_unique<Texts>(body);
+      return std::make_unique<Texts>(*field, body);
     case FieldType::passages:
       return std::make_unique<PassageTexts>(*field, body);
     case FieldType::prompt:
@@ -345,7 +390,7 @@ std::unique_ptr<ValueReader> value_reader(const Field* field, Endpoint endpoint,
     case FieldType::object:
       return std::make_unique<Members>(*field, endpoint, body);
     case FieldType::json:
-      return std::make_unique<Copy>(body.template_arguments_json);
+      return std::make_unique<Copy>(*field, body.template_arguments_json);
     default:
       return std::make_unique<Scalar>(*field, body);
   }

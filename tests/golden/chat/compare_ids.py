@@ -157,7 +157,7 @@ def strings(value):
 
 def tarn_ids(driver, vocabulary, requests):
     """For each (source, conversation): (ids, None), or (None, the sentence that refuses)"""
-    for text, why in tarn_renders([driver, vocabulary.path], {}, requests):
+    for text, why in tarn_renders([driver, vocabulary.path], requests):
         yield (text and [int(word) for word in text.split()]), why
 
 

@@ -55,11 +55,11 @@ def templates(paths):
             yield path.stem, path.read_text(encoding="utf-8")
 
 
-def tarn_renders(command, tokens, requests):
+def tarn_renders(command, requests):
     """For each (source, conversation): (text, None), or (None, its status and sentence)."""
     lines = []
     for source, (messages, tools, arguments, prompt) in requests:
-        values = messages, tools, {**tokens, **(arguments or {})}
+        values = messages, tools, arguments or {}
         texts = ["" if value is None else json.dumps(value, ensure_ascii=False) for value in values]
         flag = "prompt" if prompt else "no_prompt"
         lines.append("\t".join(["-", *texts, flag, peer.escaped(source)]) + "\n")
@@ -108,7 +108,7 @@ def compare(name, requests, options):
     """Prints a row and the differences of requests, key -> (source, conversation); their counts."""
     counts, sentences = collections.Counter(), collections.Counter()
     said = []
-    ours = dict(zip(requests, tarn_renders([options.driver], peer.TOKENS, requests.values())))
+    ours = dict(zip(requests, tarn_renders([options.driver], requests.values())))
     for key, (source, conversation) in requests.items():
         theirs = peer.render(source, conversation, peer.TOKENS)
         verdict, words = verdict_of(theirs, ours[key])

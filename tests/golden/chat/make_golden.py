@@ -45,7 +45,7 @@ def built_in_answers():
 
 def language_answers():
     yield json.dumps(language.MESSAGES)
-    yield json.dumps(peer.TOKENS | language.VARIABLES)
+    yield json.dumps(language.VARIABLES)
     for source in language.curated():
         text, _ = peer.render(source, language.CONVERSATION, peer.TOKENS)
         yield "refused" if text is None else f"={peer.escaped(text)}="

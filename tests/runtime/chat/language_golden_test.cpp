@@ -31,7 +31,9 @@ TEST_CASE("small templates that go through the language") {
   const std::vector<std::string> sources = lines_of("language.txt");
   const std::vector<std::string> answers = lines_of("language_answers.txt");
   REQUIRE(answers.size() == sources.size() + 2);
-  const RenderArgs args{.messages = answers[0], .arguments = answers[1]};
+  constexpr Variable kTokens[] = {
+      {"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"}};
+  const RenderArgs args{.messages = answers[0], .arguments = answers[1], .variables = kTokens};
   std::vector<std::byte> memory(kMemoryBytes);
   u32 n_unknown = 0;
   for (u64 i = 0; i < sources.size(); ++i) {

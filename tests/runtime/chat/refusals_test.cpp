@@ -162,6 +162,23 @@ TEST_CASE("messages that are none are refused") {
             .why.find("must be a JSON object") != std::string::npos);
 }
 
+TEST_CASE("an argument takes no name that rendering sets itself") {
+  for (const char* name :
+       {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "unk_token",
+        "pad_token", "raise_exception", "range", "mess\\u0061ges"}) {
+    CAPTURE(name);
+    const std::string arguments = R"({"x": 1, ")" + std::string(name) + R"(": []})";
+    const Answer answer =
+        render("{{ x }}", {.messages = kOne, .arguments = arguments}, kMemoryBytes);
+    CHECK(answer.status == Status::invalid_request);
+    CHECK(answer.why.find("rendering sets itself") != std::string::npos);
+  }
+  for (const char* name : {"documents", "Messages", "message", "enable_thinking", ""}) {
+    const std::string arguments = R"({"x": 1, ")" + std::string(name) + R"(": []})";
+    CHECK(render("{{ x }}", {.messages = kOne, .arguments = arguments}, kMemoryBytes).why == "");
+  }
+}
+
 TEST_CASE("any memory is enough to refuse, and what the header states to render") {
   const std::string content = repeated("words and words, ", 4000);
   const std::string messages = "[{\"role\": \"user\", \"content\": \"" + content + "\"}]";

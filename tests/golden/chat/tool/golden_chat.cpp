@@ -59,9 +59,13 @@ void render(std::string_view line, std::span<std::byte> memory, tools::ModelFile
                         .arguments = fields[3],
                         .add_generation_prompt = fields[4] == "prompt"};
   localtime_r(&now, &args.now);
+  constexpr chat::Variable kTokens[] = {{"bos_token", "<s>"},
+                                        {"eos_token", "</s>"},
+                                        {"unk_token", "<unk>"},
+                                        {"pad_token", "<pad>"}};  // peer.py's
   chat::VocabVariables variables;
-  if (vocabulary != nullptr)
-    args.variables = chat::variables_of(vocabulary->tokenizer(), variables);
+  args.variables = vocabulary != nullptr ? chat::variables_of(vocabulary->tokenizer(), variables)
+                                         : std::span<const chat::Variable>(kTokens);
   const auto rendered = parsed->render(args, memory);
   if (!rendered) return write(rendered.error());
   if (rendered->origins.size() != rendered->text.size()) {
