@@ -1,6 +1,7 @@
 #include "tools/tarnd/connection.h"
 
 #include <event2/buffer.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ HttpError error_of(const HeadError& error) {
 }  // namespace
 
 Connection::Connection(Handler& handler, event_base* base, int fd, const Peer& peer)
-    : handler_(handler), peer_(peer), fd_(fd) {
+    : handler_(handler), peer_(peer), fd_(fd), used_at_ns_(SystemClock().now_ns()) {
   stream_ = bufferevent_socket_new(base, fd, 0);
   timer_ = event_new(base, -1, 0, on_timer, this);
   if (!is_usable()) return;
@@ -58,8 +59,14 @@ void Connection::close() {
   handler_.on_closed(this);
 }
 
+bool Connection::gives_way(u64 now_ns) const {
+  constexpr u64 kSilent_ns = kSilentMs * 1'000'000;
+  if (state_ != State::head || has_output() || has_unread()) return false;
+  return had_request_ || now_ns - used_at_ns_ >= kSilent_ns;
+}
+
 void Connection::close_soon() {
-  if (state_ == State::head) {
+  if (state_ == State::head && !has_unread()) {
     if (!has_output()) return close();
     closes_ = true;  // once the last reply is out
   }
@@ -137,6 +144,11 @@ bool Connection::has_output() const {
   return evbuffer_get_length(bufferevent_get_output(stream_)) > 0;
 }
 
+bool Connection::has_unread() const {
+  int n = 0;
+  return ioctl(fd_, FIONREAD, &n) == 0 && n > 0;
+}
+
 void Connection::advance() {
   if (is_advancing_) return;
   is_advancing_ = true;
@@ -162,7 +174,7 @@ bool Connection::advance_head() {
   std::optional<HeadError> error = end.error;
   if (!error && end.n_bytes == 0) {
     // A connection's first request must begin at once; the time of a later one begins with it.
-    if (!head_has_begun_ && used_at_ns_ > 0) arm(handler_.limits().header_s);
+    if (!head_has_begun_ && had_request_) arm(handler_.limits().header_s);
     head_has_begun_ = true;
     return false;
   }
@@ -189,6 +201,7 @@ std::shared_ptr<Exchange> Connection::new_exchange(const Head& head) {
 
 void Connection::begin_request(const Head& head) {
   used_at_ns_ = SystemClock().now_ns();
+  had_request_ = true;
   exchange_ = new_exchange(head);
   Request& request = exchange_->request;
   request.query = head.query;

@@ -45,15 +45,18 @@ class Handler {
 
 class Connection {
  public:
+  static constexpr u64 kSilentMs = 1000;
+
   // Takes the descriptor. is_usable() is false if there is no memory for it.
   Connection(Handler& handler, event_base* base, int fd, const Peer& peer);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
   ~Connection();
   bool is_usable() const { return stream_ != nullptr && timer_ != nullptr; }
-  // Between two requests, and the last reply is out.
-  bool is_idle() const { return state_ == State::head && !has_input() && !has_output(); }
-  u64 used_at_ns() const { return used_at_ns_; }  // of the last request; 0: there was none
+  // Returns whether no request is there and the last reply is out: it is silent, or has sent a part
+  // of a head. One that has sent no request yet is given kSilentMs for it.
+  bool gives_way(u64 now_ns) const;
+  u64 used_at_ns() const { return used_at_ns_; }  // of the last request, or of the connection
 
   void close();
   // No further request is read. Closes at once if there is none.
@@ -75,6 +78,7 @@ class Connection {
 
   bool has_input() const;
   bool has_output() const;
+  bool has_unread() const;  // in the socket
   void advance();
   bool advance_head();  // whether there is more to do
   bool advance_body();
@@ -95,7 +99,8 @@ class Connection {
   bool is_advancing_ = false;
   bool closes_ = false;  // once the output is written
   bool head_has_begun_ = false;
-  u64 used_at_ns_ = 0;
+  u64 used_at_ns_;
+  bool had_request_ = false;
   u64 n_dropped_ = 0;
   std::shared_ptr<Exchange> exchange_;
   u64 n_body_left_ = 0;

@@ -25,7 +25,8 @@ LogLevel level_of(const std::string& name) {
 ListenRules rules_of(const Settings& settings) {
   ListenRules rules{.socket_group = settings.socket_group,
                     .backlog = std::max(settings.connections_max, 64u),
-                    .beyond_loopback = settings.beyond_loopback};
+                    .beyond_loopback = settings.beyond_loopback,
+                    .has_keys = !settings.keys_file.empty()};
   octal_mode(settings.socket_mode, &rules.socket_mode);
   return rules;
 }
@@ -34,8 +35,10 @@ std::vector<Listener> listeners_of(const Settings& settings) {
   const ListenRules rules = rules_of(settings);
   std::vector<Listener> listeners = passed_listeners(rules);
   for (const Listener& passed : listeners) {
-    if (passed.is_tcp && settings.keys_file.empty()) {
-      throw tools::Failure{tools::kExitRefused, "a TCP socket needs keys: daemon.keys_file"};
+    if (passed.is_tcp && settings.keys_file.empty() && !settings.insecure_no_key) {
+      throw tools::Failure{tools::kExitRefused,
+                           "a TCP socket needs keys (daemon.keys_file); on 127.0.0.1 "
+                           "--insecure-no-key serves every user and program of this machine"};
     }
   }
   for (const std::string& address : settings.listen) {
@@ -61,18 +64,17 @@ Limits limits_of(const Settings& s) {
           .ping_s = s.ping_s};
 }
 
-Daemon::BaseOwner::BaseOwner() : base(event_base_new()) {
-  if (base == nullptr) throw tools::Failure{tools::kExitIo, "libevent gives no event loop"};
+u64 stop_seconds(const Settings& settings) {
+  return settings.drain_s + (kSave_us + kFlush_us) / kSecond_us;
 }
-Daemon::BaseOwner::~BaseOwner() { event_base_free(base); }
 
 Daemon::Daemon(DaemonSource source)
     : source_(std::move(source)),
-      port_(base_.base),
-      service_(base_.base, port_, source_.settings, source_.model),
-      server_(base_.base, service_, limits_of(source_.settings), source_.settings.connections_max),
+      port_(loop_.base),
+      service_(loop_.base, port_, source_.settings, source_.model),
+      server_(loop_.base, service_, limits_of(source_.settings), source_.settings.connections_max),
       listeners_(listeners_of(source_.settings)),
-      tick_(event_new(base_.base, -1, EV_PERSIST, on_tick, this)) {
+      tick_(event_new(loop_.base, -1, EV_PERSIST, on_tick, this)) {
   set_log_level(level_of(source_.settings.log_level));
   std::signal(SIGPIPE, SIG_IGN);
   add_signal(SIGTERM, on_term);
@@ -88,7 +90,7 @@ Daemon::~Daemon() {
 }
 
 void Daemon::add_signal(int signal, event_callback_fn call) {
-  event* const each = evsignal_new(base_.base, signal, call, this);
+  event* const each = evsignal_new(loop_.base, signal, call, this);
   if (each == nullptr || event_add(each, nullptr) != 0) {
     throw tools::Failure{tools::kExitIo, "libevent gives no signal event"};
   }
@@ -109,7 +111,9 @@ int Daemon::run() {
                       static_cast<suseconds_t>(tick_us_ % kSecond_us)};
   event_add(tick_, &every);
   port_.open(source_.engine);
-  event_base_dispatch(base_.base);
+  event_base_dispatch(loop_.base);
+  // libevent cannot wait for events any more, and has logged why.
+  if (phase_ != Phase::over) code_ = std::max<int>(code_, tools::kExitInternal);
   server_.stop_listening();
   listeners_.clear();
   log_event(Event::stopped, {{"code", std::to_string(code_)}});
@@ -140,7 +144,7 @@ void Daemon::stop(int code, u32 seconds) {
     log_event(Event::stopping, {{"answers", std::to_string(service_.n_running())}});
     notify_.send("STOPPING=1");
     service_.begin_draining();
-    if (code == tools::kExitOk) leave();
+    if (code == tools::kExitOk) server_.begin_draining();
     phase_ = Phase::draining;
     phase_us_ = 0;
     tick_us_ = kShortTick_us;
@@ -150,9 +154,9 @@ void Daemon::stop(int code, u32 seconds) {
   drain_us_ = seconds * kSecond_us;
 }
 
-// No new connection, and none goes on after its reply.
+// Lets no new client find the sockets. Those that have connected are told.
 void Daemon::leave() {
-  server_.stop_listening();
+  for (Listener& listener : listeners_) listener.remove_file();
   server_.close_idle();
 }
 
@@ -183,7 +187,7 @@ void Daemon::tick() {
   const bool is_written = server_.n_connections() == 0 || phase_us_ >= kFlush_us;
   if (!is_saved || !is_written) return;
   phase_ = Phase::over;
-  event_base_loopbreak(base_.base);
+  event_base_loopbreak(loop_.base);
 }
 
 void Daemon::on_hup(evutil_socket_t, short, void* self) { static_cast<Daemon*>(self)->reload(); }

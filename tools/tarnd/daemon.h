@@ -2,7 +2,8 @@
 //
 //   loading     listens already; /health says 503, READY follows when the model is in
 //   serving     SIGHUP reads the configuration's reloadable keys again
-//   draining    SIGTERM: no new connection, daemon.drain_s for running answers; a second one: none
+//   draining    SIGTERM: daemon.drain_s for running answers; a second one: none. New requests get
+//               503 with Retry-After; on a socket that was passed they wait for the next process
 //   over        what is kept is saved, connections are written out
 //
 // When the engine has ended it goes on to listen for a second, so that whoever asks is told why.
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "tools/tarnd/engine_port.h"
+#include "tools/tarnd/event_loop.h"
 #include "tools/tarnd/listeners.h"
 #include "tools/tarnd/notify.h"
 #include "tools/tarnd/server.h"
@@ -54,12 +56,7 @@ class Daemon {
   void reload();
 
   // Destroyed in the reverse order: the engine last, whose sessions the service has.
-  struct BaseOwner {
-    BaseOwner();
-    ~BaseOwner();
-    event_base* base;
-  };
-  BaseOwner base_;
+  EventLoop loop_;
   DaemonSource source_;
   Notify notify_;
   EnginePort port_;
@@ -76,5 +73,8 @@ class Daemon {
 };
 
 Limits limits_of(const Settings& settings);
+// How long the end takes at most: daemon.drain_s, and what follows it. The unit's TimeoutStopSec is
+// longer.
+u64 stop_seconds(const Settings& settings);
 
 }  // namespace tarn::daemon

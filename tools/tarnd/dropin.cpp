@@ -12,6 +12,7 @@ constexpr u64 kMiB = u64{1024} * 1024;
 // of the plan (page tables take a 512th).
 constexpr u64 kProgramBytes = 64 * kMiB;
 constexpr u64 kPlanShare = 32;
+constexpr u64 kStopMarginSeconds = 3;
 
 u64 host_bytes(const tarn_plan& plan) {
   u64 bytes = 0;
@@ -62,6 +63,8 @@ std::string dropin_of(const DropinFacts& facts) {
   text += "MemoryMax=" + in_mib(planned + planned / kPlanShare + kProgramBytes) + "\n";
   text += "MemorySwapMax=0\n";
   text += "LimitMEMLOCK=" + in_mib(planned + kProgramBytes) + "\n";
+  text += "LimitNOFILE=" + std::to_string(facts.n_descriptors) + "\n";
+  text += "TimeoutStopSec=" + std::to_string(facts.stop_s + kStopMarginSeconds) + "\n";
   if (!facts.store_dir.empty()) text += "ReadWritePaths=" + quoted(facts.store_dir) + "\n";
   if (facts.uses_gpu) text += kGpuLines;
   if (!facts.tcp_peers.empty()) text += kTcpLines + facts.tcp_peers + "\n";

@@ -11,7 +11,9 @@ namespace tarn::daemon {
 struct DropinFacts {
   tarn_plan plan{};            // of the engine
   uint64_t network_bytes = 0;  // of the daemon's own, beside it
-  std::string store_dir{};     // empty: none
+  uint64_t n_descriptors = 0;
+  uint64_t stop_s = 0;      // how long its end takes at most
+  std::string store_dir{};  // empty: none
   bool uses_gpu = false;
   std::string tcp_peers{};  // localhost or any: who reaches a TCP socket of its own; empty: none
 };

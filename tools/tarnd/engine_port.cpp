@@ -16,11 +16,6 @@ void log_engine(void*, int32_t level, const char* text) {
   log_event(Event::engine, shown, {{"text", text}});
 }
 
-void on_fatal(void*, const char* condition, const char* file, uint32_t line) {
-  log_event(Event::engine_ended,
-            {{"assertion", condition}, {"at", std::string(file) + ":" + std::to_string(line)}});
-}
-
 tarn_event reply_of(int32_t status, const std::string& sentence) {
   tarn_event event = TARN_INIT(tarn_event);
   event.type = TARN_EVENT_REPLY;
@@ -33,7 +28,12 @@ tarn_event reply_of(int32_t status, const std::string& sentence) {
 
 EnginePort::EnginePort(event_base* base) : base_(base), opener_(base, [this] { on_read(); }) {
   failed_event_ = event_new(base, -1, 0, on_failed, this);
-  if (failed_event_ == nullptr) throw tools::Failure{tools::kExitIo, "libevent gives no event"};
+  tools::value_of(asserted_.open());
+  asserted_event_ = event_new(base, asserted_.fd(), EV_READ, on_assertion, this);
+  if (failed_event_ == nullptr || asserted_event_ == nullptr ||
+      event_add(asserted_event_, nullptr) != 0) {
+    throw tools::Failure{tools::kExitIo, "libevent gives no event"};
+  }
 }
 
 EnginePort::~EnginePort() {
@@ -41,6 +41,7 @@ EnginePort::~EnginePort() {
   opener_.join();
   if (ready_ != nullptr) event_free(ready_);  // before the descriptor is closed
   event_free(failed_event_);
+  event_free(asserted_event_);
   tarn_close(engine_);
   for (Call* const call : submitted_) delete call;
 }
@@ -58,6 +59,7 @@ void EnginePort::read_model() {
   options.log = log_engine;
   options.log_level = 0;
   options.fatal = on_fatal;
+  options.fatal_context = this;
   options.progress = [](void* self, uint64_t, uint64_t) -> int32_t {
     return static_cast<EnginePort*>(self)->stops_loading_ ? 1 : 0;
   };
@@ -83,6 +85,22 @@ void EnginePort::on_read() {
   if (on_state) on_state();
 }
 
+void EnginePort::on_fatal(void* self, const char* condition, const char* file, uint32_t line) {
+  log_event(Event::engine_ended,
+            {{"assertion", condition}, {"at", std::string(file) + ":" + std::to_string(line)}});
+  static_cast<EnginePort*>(self)->asserted_.set();
+}
+
+// Ends an engine whose thread lives. Calls that it has are still answered, as it may write to what
+// they name.
+void EnginePort::on_assertion(evutil_socket_t, short, void* self) {
+  EnginePort& port = *static_cast<EnginePort*>(self);
+  if (port.state_ == State::ready) port.take_events();  // a dead one says so
+  port.refuse_calls(TARN_INTERNAL,
+                    "an assertion of the engine failed (the log has it): the process ends, and has "
+                    "to be started again");
+}
+
 void EnginePort::on_ready(evutil_socket_t, short, void* self) {
   static_cast<EnginePort*>(self)->take_events();
 }
@@ -92,7 +110,7 @@ void EnginePort::take_events() {
     tarn_event event = TARN_INIT(tarn_event);
     const int32_t status = tarn_engine_take(engine_, &event);
     if (status == TARN_WOULD_BLOCK) return;
-    if (status != TARN_OK) return end(status);
+    if (status != TARN_OK) return end(status, tarn_error_text());
     if (event.type != TARN_EVENT_REPLY) {
       if (on_event) on_event(event);
       continue;
@@ -100,7 +118,7 @@ void EnginePort::take_events() {
     const std::unique_ptr<Call> call(static_cast<Call*>(event.request));
     submitted_.erase(call.get());
     call->done(event);
-    while (!waiting_.empty()) {
+    while (state_ == State::ready && !waiting_.empty()) {
       std::unique_ptr<Call> next = std::move(waiting_.front());
       waiting_.pop_front();
       if (!submit(std::move(next))) break;
@@ -147,17 +165,22 @@ void EnginePort::on_failed(evutil_socket_t, short, void* self) {
   }
 }
 
-void EnginePort::end(int32_t status) {
-  event_del(ready_);
+void EnginePort::refuse_calls(int32_t status, const std::string& sentence) {
+  if (state_ != State::ready) return;
   state_ = State::ended;
   status_ = status;
-  sentence_ = tarn_error_text();
+  sentence_ = sentence;
   log_event(Event::engine_ended, {{"status", tarn_status_name(status)}, {"text", sentence_}});
-  for (Call* const call : submitted_) fail_later(std::unique_ptr<Call>(call), status, sentence_);
-  submitted_.clear();
   for (auto& call : waiting_) fail_later(std::move(call), status, sentence_);
   waiting_.clear();
   if (on_state) on_state();
+}
+
+void EnginePort::end(int32_t status, const std::string& sentence) {
+  event_del(ready_);
+  refuse_calls(status, sentence);
+  for (Call* const call : submitted_) fail_later(std::unique_ptr<Call>(call), status, sentence_);
+  submitted_.clear();
 }
 
 std::optional<std::string> piece_of(tarn_engine* engine, u32 token) {

@@ -3,6 +3,9 @@
 //
 // libtarn takes 256 unanswered calls. Further ones wait here, in order; how many there can be is
 // bounded by the requests. Functions run on the loop's thread, never within call().
+//
+// The engine has ended for good when it says so, and when an assertion failed on any of its
+// threads: after one in a text it would go on, and refuse every text.
 #pragma once
 
 #include <event2/event.h>
@@ -16,6 +19,7 @@
 #include <unordered_set>
 
 #include "platform/base/types.h"
+#include "platform/cpu/ready_fd.h"
 #include "runtime/api/tarn.h"
 #include "tools/tarnd/loop_thread.h"
 
@@ -60,6 +64,8 @@ class EnginePort {
   };
   static void on_ready(evutil_socket_t, short, void* self);
   static void on_failed(evutil_socket_t, short, void* self);
+  static void on_fatal(void* self, const char* condition, const char* file, uint32_t line);
+  static void on_assertion(evutil_socket_t, short, void* self);
 
   void read_model();
   void on_read();
@@ -67,7 +73,8 @@ class EnginePort {
   // Whether it is submitted or failed; false: there was no room, and it waits first in line.
   bool submit(std::unique_ptr<Call> call);
   void fail_later(std::unique_ptr<Call> call, int32_t status, const std::string& sentence);
-  void end(int32_t status);
+  void refuse_calls(int32_t status, const std::string& sentence);  // from now on
+  void end(int32_t status, const std::string& sentence);
 
   event_base* base_;
   State state_ = State::loading;
@@ -78,6 +85,8 @@ class EnginePort {
   int32_t status_ = TARN_OK;
   std::string sentence_;
   std::atomic<bool> stops_loading_{false};
+  ReadyFd asserted_;  // set on the thread whose assertion failed
+  event* asserted_event_ = nullptr;
   std::unordered_set<Call*> submitted_;
   std::deque<std::unique_ptr<Call>> waiting_;
   struct Failed {

@@ -16,6 +16,7 @@ struct Reason {
 };
 constexpr Reason kReasons[] = {
     {200, "OK"},
+    {204, "No Content"},
     {400, "Bad Request"},
     {401, "Unauthorized"},
     {403, "Forbidden"},
@@ -139,15 +140,17 @@ void Exchange::leave() {
 void Exchange::write_head(const Reply& reply, bool is_stream) {
   status_ = reply.status;
   std::string head = "HTTP/1.1 " + std::to_string(reply.status) + " " + reason_of(reply.status) +
-                     "\r\nDate: " + date_now() + "\r\nContent-Type: ";
-  head.append(reply.content_type);
+                     "\r\nDate: " + date_now();
+  const bool has_body = reply.status != 204;
+  if (has_body) head.append("\r\nContent-Type: ").append(reply.content_type);
   head += "\r\nX-Request-Id: " + request.id + "\r\nCache-Control: no-store";
-  if (!is_stream) head += "\r\nContent-Length: " + std::to_string(reply.body.size());
+  if (!is_stream && has_body) head += "\r\nContent-Length: " + std::to_string(reply.body.size());
   if (is_stream && is_chunked_) head += "\r\nTransfer-Encoding: chunked";
   if (reply.retry_after_s) head += "\r\nRetry-After: " + std::to_string(*reply.retry_after_s);
   if (reply.status == 401) head += "\r\nWWW-Authenticate: Bearer";
   if (!reply.allow.empty()) head.append("\r\nAllow: ").append(reply.allow);
-  head += keeps_alive_ ? "\r\nConnection: keep-alive\r\n\r\n" : "\r\nConnection: close\r\n\r\n";
+  head += keeps_alive_ ? "\r\nConnection: keep-alive\r\n" : "\r\nConnection: close\r\n";
+  head += request.cors_fields + request.preflight_fields + "\r\n";
   connection_->write(head);
 }
 

@@ -26,7 +26,9 @@ struct Request {
   std::string path, query;
   std::string body;
   Peer peer;
-  Lease lease;  // for the body and what is made of it
+  std::string cors_fields;       // of the reply to a page of an allowed origin; else ""
+  std::string preflight_fields;  // of the reply to a browser's question; else ""
+  Lease lease;                   // for the body and what is made of it
 };
 
 // A refusal, as OpenAI's clients read it.

@@ -1,5 +1,9 @@
 // The daemon's log: one line of key=value pairs per event on standard error, from a table of
 // events. No text of a user is in any: no prompt, no answer, no path beside the known ones.
+//
+// An event that a peer or a lack of resources can repeat at will writes at most one line a second;
+// `more=N` in its next line counts those that were left out. Where standard error is systemd's
+// journal, each line begins with its priority (sd-daemon(3)).
 #pragma once
 
 #include <initializer_list>
@@ -23,6 +27,9 @@ enum class Event : u8 {
   client_gone,
   peer_refused,
   connections_full,
+  accept_failed,
+  network,
+  no_keys,
   engine,
   engine_ended,
   reloaded,
@@ -30,7 +37,7 @@ enum class Event : u8 {
   stopping,
   stopped,
 };
-inline constexpr u32 kEvents = 14;
+inline constexpr u32 kEvents = 17;
 const char* event_name(Event event);
 
 struct LogPair {
@@ -41,6 +48,11 @@ struct LogPair {
 // From any thread.
 void set_log_level(LogLevel level);
 bool logs(LogLevel level);
+// Whether standard error is the stream that JOURNAL_STREAM names.
+bool is_journal_stream(const char* journal_stream);
+void set_journal_prefixes(bool on);
+// "<6>" and so on in the journal, else "".
+const char* line_prefix(LogLevel level);
 void log_event(Event event, std::initializer_list<LogPair> pairs,
                const std::vector<LogPair>& more = {});
 // With another level than the event's own.

@@ -62,7 +62,8 @@ Key key_of(std::string_view line, const std::string& path, u64 line_number) {
   if (words.size() > 2) refuse(where + "a line has LABEL KEY, or a KEY alone");
   const std::string_view key = words.back();
   if (key.size() < kKeyBytesMin || key.size() > kKeyBytesMax) {
-    refuse(where + "a key has 8 to 256 characters");
+    refuse(where + "a key has 8 to 256 characters, this one " + std::to_string(key.size()) +
+           " (openssl rand -hex 16 makes one)");
   }
   const std::string label = words.size() == 2 ? std::string(words[0]) : std::to_string(line_number);
   return {label, std::string(key)};
@@ -77,11 +78,6 @@ bool is_same(std::string_view a, std::string_view b) {
   return differences == 0;
 }
 
-std::string_view without_port(std::string_view host) {
-  if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
-  return host.substr(0, host.find(':'));
-}
-
 bool is_address(std::string_view host) {
   std::string text(host);
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
@@ -92,9 +88,19 @@ bool is_address(std::string_view host) {
 
 }  // namespace
 
+std::string_view without_port(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
+  return host.substr(0, host.find(':'));
+}
+
 std::vector<Key> read_keys(const std::string& path) {
   struct stat facts {};
-  if (stat(path.c_str(), &facts) == 0 && (facts.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
+  const bool is_there = stat(path.c_str(), &facts) == 0;
+  // A pipe would be empty at the next SIGHUP, and a device never ends.
+  if (is_there && !S_ISREG(facts.st_mode)) {
+    refuse(path + ": no plain file: daemon.keys_file names a file with LABEL KEY a line");
+  }
+  if (is_there && (facts.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
     refuse(path + ": others may read or change the keys: chmod 640 or 600");
   }
   const std::string text = tools::read_file(path, kKeysBytesMax);
@@ -148,7 +154,9 @@ bool PeerRules::is_our_host(std::string_view host) const {
 }
 
 bool PeerRules::is_our_origin(std::string_view origin) const {
-  return origin.empty() || std::ranges::find(origins_, origin) != origins_.end();
+  if (origin.empty()) return true;
+  return std::ranges::any_of(
+      origins_, [&](const std::string& ours) { return equals_ignoring_case(origin, ours); });
 }
 
 }  // namespace tarn::daemon

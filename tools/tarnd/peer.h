@@ -29,6 +29,9 @@ struct Key {
 // Failure: exit code 78 for a line that is none, or a file that others may read.
 std::vector<Key> read_keys(const std::string& path);
 
+// Of a Host field.
+std::string_view without_port(std::string_view host);
+
 class PeerRules {
  public:
   // Throws Failure for a user or a group that is not there, and what read_keys throws.
@@ -41,6 +44,7 @@ class PeerRules {
   std::optional<std::string> label_of(std::string_view authorization,
                                       std::string_view api_key) const;
   bool is_our_host(std::string_view host) const;
+  // None is as good as an allowed one: then no page asks.
   bool is_our_origin(std::string_view origin) const;
 
  private:

@@ -1,12 +1,13 @@
 // Accepts connections on the listeners and hands their requests to an Api. All of it happens on the
 // thread that runs the event loop.
 //
-// At connections_max the longest idle connection is closed for a new one; if none is idle, new ones
-// wait in the listeners' backlog, which the system bounds.
+// At connections_max the longest idle connection is closed for a new one. A connection that has
+// sent no whole head for a second counts as idle. If there is none, new ones wait in the listeners'
+// backlog, which the system bounds. Without a descriptor or memory for a new one the same happens;
+// accepting goes on when a connection has closed, or after kPauseMs.
 #pragma once
 
 #include <event2/event.h>
-#include <event2/listener.h>
 
 #include <memory>
 #include <string>
@@ -30,6 +31,8 @@ class Api {
 
 class Server : public Handler {
  public:
+  static constexpr u32 kPauseMs = 100;
+
   Server(event_base* base, Api& api, const Limits& limits, u32 connections_max);
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -37,6 +40,9 @@ class Server : public Handler {
 
   // Begins to accept. Throws Failure if the system refuses.
   void listen(const Listener& listener);
+  // Every later reply closes its connection. New ones are accepted, and told that the daemon stops;
+  // those to a socket that was passed wait for the next process.
+  void begin_draining();
   void stop_listening();
   // Connections end with the reply that they wait for; idle ones at once.
   void close_idle();
@@ -44,12 +50,18 @@ class Server : public Handler {
   u64 n_connections() const { return connections_.size(); }
 
  private:
+  struct EventFree {
+    void operator()(event* e) const { event_free(e); }
+  };
+  using EventOwner = std::unique_ptr<event, EventFree>;
   struct Door {
     Server* server;
-    bool is_tcp;
-    evconnlistener* listener;
+    int fd;
+    bool is_tcp, is_passed;
+    EventOwner event;
   };
-  static void on_accept(evconnlistener*, evutil_socket_t fd, sockaddr*, int, void* door);
+  static void on_waiting(evutil_socket_t, short, void* door);
+  static void on_again(evutil_socket_t, short, void* self);
   static void on_reap(evutil_socket_t, short, void* self);
 
   const Limits& limits() const override { return limits_; }
@@ -59,23 +71,23 @@ class Server : public Handler {
   void on_replied(const Exchange& exchange) override;
   void on_closed(Connection* connection) override;
 
-  void accept(int fd, bool is_tcp);
-  void make_room();
-  void log_full();
-  void set_accepting(bool accepts);
+  void accept_from(const Door& door);
+  void add(int fd, bool is_tcp);
+  bool make_room();  // whether a connection was closed
+  void pause();
+  void resume();
 
   event_base* base_;
   Api& api_;
   Limits limits_;
   u32 connections_max_;
-  event* reaper_;
+  EventOwner reaper_, again_;
   std::vector<std::unique_ptr<Door>> doors_;
   std::unordered_map<Connection*, std::unique_ptr<Connection>> connections_;
   std::vector<std::unique_ptr<Connection>> closed_;
   std::string id_prefix_;
   u64 n_requests_ = 0;
-  bool accepts_ = true, closes_ = false;
-  u64 full_logged_ns_ = 0;
+  bool is_paused_ = false, closes_ = false;
 };
 
 }  // namespace tarn::daemon

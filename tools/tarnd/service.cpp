@@ -1,5 +1,8 @@
 #include "tools/tarnd/service.h"
 
+#include <algorithm>
+
+#include "tools/tarnd/cors.h"
 #include "tools/tarnd/log.h"
 #include "tools/tarnd/routes.h"
 
@@ -36,6 +39,15 @@ bool unescape(std::string_view path, std::string& out) {
   return true;
 }
 
+// What a client sent as a name: " 'x'", or "" for what is no name.
+std::string shown(std::string_view name) {
+  constexpr size_t kNameBytesMax = 253;  // DNS
+  const bool is_name =
+      !name.empty() && name.size() <= kNameBytesMax &&
+      std::ranges::all_of(name, [](char c) { return c > ' ' && c <= '~' && c != '\''; });
+  return is_name ? " '" + std::string(name) + "'" : "";
+}
+
 std::string ms_text(u64 ns) { return std::to_string(ns / 1'000'000); }
 
 // Of a request that the engine has tokens of.
@@ -61,10 +73,19 @@ Service::Service(event_base* base, EnginePort& engine_port, const Settings& sett
 }
 
 std::optional<HttpError> Service::on_head(const Head& head, Request& request) {
+  const std::string_view origin = head.field("origin");
+  if (!origin.empty() && rules_.is_our_origin(origin)) {
+    request.cors_fields = cors_fields(origin);
+  }
   if (!unescape(without_last_slash(head.path), request.path))
     return invalid_request("a bad escape in the path");
   std::string_view allowed;
   const Route* const route = request.route = find_route(head.method, request.path, &allowed);
+  if (!request.cors_fields.empty() && is_preflight(head)) {
+    if (auto error = check_names(head)) return error;
+    request.preflight_fields = preflight_fields(head.field("access-control-request-headers"));
+    return std::nullopt;
+  }
   const bool is_public = route != nullptr && route->is_public;
   if (request.peer.is_tcp || request.path == "/") {
     if (auto error = check_tcp(head, request, is_public)) return error;
@@ -88,15 +109,23 @@ std::optional<HttpError> Service::on_head(const Head& head, Request& request) {
   return std::nullopt;
 }
 
+std::optional<HttpError> Service::check_names(const Head& head) const {
+  const std::string_view host = head.field("host"), origin = head.field("origin");
+  if (!rules_.is_our_host(host)) {
+    return not_allowed(403, "the Host field" + shown(without_port(host)) +
+                                " is no name of this daemon: add the name to daemon.hosts");
+  }
+  if (!rules_.is_our_origin(origin)) {
+    return not_allowed(403, "web pages of this origin" + shown(origin) +
+                                " may not ask: add it to daemon.origins, if that is meant");
+  }
+  return std::nullopt;
+}
+
 std::optional<HttpError> Service::check_tcp(const Head& head, Request& request,
                                             bool is_public) const {
-  if (!rules_.is_our_host(head.field("host"))) {
-    return not_allowed(403, "the Host field names no host of ours (daemon.hosts)");
-  }
-  if (!rules_.is_our_origin(head.field("origin"))) {
-    return not_allowed(403, "web pages of this origin may not ask (daemon.origins)");
-  }
-  if (!request.peer.is_tcp) return std::nullopt;
+  if (auto error = check_names(head)) return error;
+  if (!request.peer.is_tcp || settings_.insecure_no_key) return std::nullopt;
   const auto label = rules_.label_of(head.field("authorization"), head.field("x-api-key"));
   if (label) request.peer.tenant = "key:" + *label;
   if (!label && !is_public) return not_allowed(401, "the key is missing or wrong");
@@ -104,7 +133,13 @@ std::optional<HttpError> Service::check_tcp(const Head& head, Request& request,
 }
 
 void Service::on_request(const std::shared_ptr<Exchange>& exchange) {
-  exchange->request.route->answer(*this, exchange);
+  if (!exchange->request.preflight_fields.empty()) return exchange->reply(Reply{.status = 204});
+  // It may have begun to stop while the body came.
+  const Route& route = *exchange->request.route;
+  if (const auto error = route.needs_engine ? why_not() : std::nullopt) {
+    return exchange->reply(*error);
+  }
+  route.answer(*this, exchange);
 }
 
 void Service::on_replied(const Exchange& exchange) {

@@ -57,6 +57,7 @@ class Service : public Api {
   void with_status(const std::shared_ptr<Exchange>& exchange, std::function<void()> then);
 
  private:
+  std::optional<HttpError> check_names(const Head& head) const;  // Host and Origin
   std::optional<HttpError> check_tcp(const Head& head, Request& request, bool is_public) const;
 
   Settings settings_;

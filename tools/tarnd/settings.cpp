@@ -16,6 +16,23 @@ namespace {
 
 std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
+void check_host(const std::string& host) {
+  if (host.empty() || host.find_first_of(":/* ") != std::string::npos) {
+    refuse("hosts", quoted(host) + ": give a name alone, without a port or a scheme, as in tarn");
+  }
+}
+
+void check_origin(const std::string& origin) {
+  const size_t scheme_end = origin.find("://");
+  const bool has_name = scheme_end != std::string::npos && scheme_end > 0 &&
+                        origin.size() > scheme_end + 3 &&
+                        origin.find_first_of("/* ", scheme_end + 3) == std::string::npos;
+  if (has_name || origin == "null") return;
+  refuse("origins", quoted(origin) +
+                        ": give scheme, name and port as browsers send them, without a path, as in "
+                        "http://localhost:3000");
+}
+
 struct TomlLines {
   std::string out = "[daemon]\n";
   template <class Number>
@@ -65,9 +82,16 @@ void check_settings(const Settings& s) {
   }
   const bool has_tcp = std::ranges::any_of(
       s.listen, [](const std::string& address) { return address.starts_with("tcp://"); });
-  if (has_tcp && s.keys_file.empty()) {
-    refuse("keys_file", "tcp:// needs keys: name a file with LABEL KEY a line");
+  if (has_tcp && s.keys_file.empty() && !s.insecure_no_key) {
+    refuse("keys_file",
+           "tcp:// needs keys: name a file with LABEL KEY a line; on 127.0.0.1 --insecure-no-key "
+           "serves every user and program of this machine");
   }
+  if (s.insecure_no_key && !s.keys_file.empty()) {
+    refuse("keys_file", "--insecure-no-key takes requests without a key: give one of the two");
+  }
+  for (const std::string& host : s.hosts) check_host(host);
+  for (const std::string& origin : s.origins) check_origin(origin);
   if (s.memory_bytes < network_bytes_least(s)) {
     refuse("memory_bytes", std::to_string(network_bytes_least(s)) +
                                " bytes at least are needed for daemon.connections_max and "

@@ -21,8 +21,11 @@ struct Settings {
   std::string model_name, chat_template;
   u32 connections_max = 64;
   u64 body_bytes_max = u64{8} << 20, memory_bytes = u64{64} << 20, unread_bytes_max = u64{1} << 18;
-  u32 header_s = 10, body_s = 30, idle_s = 75, stalled_s = 10, ping_s = 15, drain_s = 5;
+  u32 header_s = 10, body_s = 30, idle_s = 75, stalled_s = 10, ping_s = 15, drain_s = 15;
   std::string log_level = "info";
+  // TCP on 127.0.0.1 takes requests without a key. Of the command line alone, so that it is seen
+  // where the daemon is started.
+  bool insecure_no_key = false;
 
   // Calls, in a fixed order: on(key, field, min, max, reloads, about) for numbers, and
   // on(key, field, reloads, about) for the others. `reloads`: SIGHUP takes a new value.
@@ -62,9 +65,12 @@ void Settings::visit_fields(Self& self, Visitor& on) {
      "users (names or numbers) that may connect to a Unix socket; both lists empty: all whom its "
      "mode lets in");
   on("allow_groups", self.allow_groups, true, "groups that may");
-  on("keys_file", self.keys_file, true, "keys for TCP, LABEL KEY a line; needed with tcp://");
-  on("hosts", self.hosts, true, "names in a Host field over TCP, beside addresses and localhost");
-  on("origins", self.origins, true, "origins of web pages that may ask over TCP");
+  on("keys_file", self.keys_file, true,
+     "keys for TCP, LABEL KEY a line, 8 to 256 characters a key; needed with tcp://");
+  on("hosts", self.hosts, true,
+     "names in a Host field over TCP, without a port, beside addresses and localhost");
+  on("origins", self.origins, true,
+     "web pages that may ask over TCP, as in http://localhost:3000 (CORS)");
   on("beyond_loopback", self.beyond_loopback, false, "tcp:// may name an address of the network");
   on("shared", self.shared, false, "all clients are one tenant, and reuse each other's KV");
   on("model_name", self.model_name, false, "the model's name in replies; empty: its file's");

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "platform/clock/clock.h"
+
 namespace tarn::daemon::connection_test {
 namespace {
 
@@ -302,16 +304,52 @@ TEST_CASE("what stays of a dropped connection's request is nothing") {
   CHECK(NetworkMemory::used_bytes() == before);
 }
 
+u64 later_ns(u64 ms = 60'000) { return SystemClock().now_ns() + ms * 1'000'000; }
+
+struct RoomCase {
+  const char* name;
+  std::string bytes;  // that came, and are read
+  bool gives_way_at_once, gives_way_later;
+};
+TEST_CASE("what gives way to a new connection: silence and half a head, after a second") {
+  const RoomCase kCases[] = {
+      {"silent", "", false, true},
+      {"a byte of a head", "G", false, true},
+      {"half a head", "POST /x HTTP/1.1\r\nHost: h\r\n", false, true},
+      {"a request was answered", kPost, true, true},
+      {"another one begins", kPost + "GET /x HT", true, true},
+      {"half a body", kPost.substr(0, kPost.size() - 1), false, false},
+      {"an answer is made", "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n", false, false},
+  };
+  for (const RoomCase& each : kCases) {
+    CAPTURE(each.name);
+    Wire wire;
+    if (!each.bytes.empty()) wire.send(each.bytes);
+    wire.read(3);
+    CHECK(wire.connection->gives_way(later_ns(0)) == each.gives_way_at_once);
+    CHECK(wire.connection->gives_way(later_ns()) == each.gives_way_later);
+    wire.send("GET /x");  // what waits in the socket may be a request
+    CHECK_FALSE(wire.connection->gives_way(later_ns()));
+  }
+}
+
+TEST_CASE("a request that waits in the socket is answered before its connection ends") {
+  Wire wire;
+  wire.send(kPost);
+  wire.connection->close_soon();
+  CHECK(body_of(wire.read()) == "hello");
+}
+
 TEST_CASE("a connection whose reply is not read yet is not idle, and ends with all of it") {
   const std::string kBig(u64{1} << 20, 'a');  // more than a socket holds
   Wire wire;
   wire.send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
   wire.turn();
-  CHECK_FALSE(wire.connection->is_idle());
+  CHECK_FALSE(wire.connection->gives_way(later_ns()));
   REQUIRE(wire.handler.held != nullptr);
   wire.handler.held->reply({.body = kBig});
   wire.turn();
-  CHECK_FALSE(wire.connection->is_idle());
+  CHECK_FALSE(wire.connection->gives_way(later_ns()));
   wire.connection->close_soon();
   CHECK(body_of(wire.read(2000)) == kBig);
   CHECK(wire.is_ended);

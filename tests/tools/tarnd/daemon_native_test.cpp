@@ -200,7 +200,7 @@ TEST_CASE("--check-config prints the keys and the network's part of the plan") {
   Process tarnd(folder, {"--listen", "unix:///run/x", "-c", "2048", "--check-config"});
   CHECK(tarnd.ended_within(5) == 0);
   for (const char* words :
-       {"[daemon]", "drain_s = 5", "kv.context_tokens = 2048", "network", "67108864", "weights"}) {
+       {"[daemon]", "drain_s = 15", "kv.context_tokens = 2048", "network", "67108864", "weights"}) {
     CAPTURE(words);
     CHECK(tarnd.said().find(words) != std::string::npos);
   }

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -47,12 +48,26 @@ TEST_CASE("key files") {
   CHECK(keys[1].key == "key-alone");
   CHECK_FALSE(refusal("").empty());
   CHECK_FALSE(refusal("# none\n").empty());
-  CHECK_FALSE(refusal("short\n").empty());
+  CHECK(refusal("short\n").find("8 to 256 characters, this one 5") != std::string::npos);
+  CHECK_FALSE(refusal("1234567\n").empty());
+  CHECK(refusal("12345678\n").empty());
   CHECK(refusal("a long-enough b\n").find(":1: ") != std::string::npos);
   CHECK_FALSE(refusal(std::string(257, 'k')).empty());
   CHECK_FALSE(refusal("long-enough\n", 0644).empty());
   CHECK_FALSE(refusal("long-enough\n", 0660).empty());
   CHECK(refusal("long-enough\n", 0640).empty());
+}
+
+TEST_CASE("a key file is a plain file: no device, pipe or folder, and nothing waits for one") {
+  const KeyFile file("long-enough\n");
+  const std::string pipe = file.path + ".pipe", link = file.path + ".link";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  REQUIRE(symlink("/dev/zero", link.c_str()) == 0);
+  const std::string folder = file.path.substr(0, file.path.rfind('/'));
+  for (const std::string& path : {pipe, link, folder, std::string("/dev/zero")}) {
+    CAPTURE(path);
+    CHECK_THROWS_AS(read_keys(path), tools::Failure);
+  }
 }
 
 TEST_CASE("keys in a request") {
@@ -105,6 +120,7 @@ TEST_CASE("hosts and origins") {
   }
   CHECK(rules.is_our_origin(""));
   CHECK(rules.is_our_origin("https://app.example"));
+  CHECK(rules.is_our_origin("https://App.Example"));
   CHECK_FALSE(rules.is_our_origin("http://app.example"));
   CHECK_FALSE(rules.is_our_origin("null"));
 }

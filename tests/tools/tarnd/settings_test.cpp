@@ -61,6 +61,33 @@ TEST_CASE("unknown keys, and relations between keys") {
   CHECK(refusal("[kv]\ncontext_tokens = 1\n").empty());  // the engine's
 }
 
+TEST_CASE("hosts and origins that could never match are refused") {
+  const std::string kHosts[] = {"tarn:8080", "http://tarn", "tarn/", "*", "", "a b"};
+  for (const std::string& host : kHosts) {
+    CAPTURE(host);
+    CHECK(refusal("[daemon]\nhosts = ['" + host + "']\n").starts_with("daemon.hosts: "));
+  }
+  CHECK(refusal("[daemon]\nhosts = ['tarn', 'a.example.com']\n").empty());
+  const std::string kOrigins[] = {
+      "localhost:3000", "http://localhost:3000/", "*", "http://*", "", "http://", "://x"};
+  for (const std::string& origin : kOrigins) {
+    CAPTURE(origin);
+    CHECK(refusal("[daemon]\norigins = ['" + origin + "']\n").starts_with("daemon.origins: "));
+  }
+  CHECK(refusal("[daemon]\norigins = ['http://localhost:3000', 'null', 'app://x']\n").empty());
+}
+
+TEST_CASE("TCP without a key is the command line's choice, and not beside keys") {
+  Settings settings;
+  settings.listen = {"tcp://127.0.0.1:1"};
+  CHECK_THROWS_AS(check_settings(settings), tools::Failure);
+  settings.insecure_no_key = true;
+  check_settings(settings);
+  settings.keys_file = "/k";
+  CHECK_THROWS_AS(check_settings(settings), tools::Failure);
+  CHECK(refusal("[daemon]\ninsecure_no_key = true\n").find("unknown") != std::string::npos);
+}
+
 TEST_CASE("what is printed reads back") {
   Settings settings;
   settings.listen = {"unix:///a", "unix:///b"};

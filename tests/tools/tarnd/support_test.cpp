@@ -1,14 +1,24 @@
-// Goal    The log's lines, the notify protocol, and the network's memory.
+// Goal    The log's lines, libevent's too, the limit on descriptors, the notify protocol, and the
+//         network's memory.
 // Method  Tables, and a datagram socket of the test's own.
 #include <doctest/doctest.h>
 #include <event2/buffer.h>
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
+#include "tests/support/forked.h"
+#include "tools/support/exit_code.h"
+#include "tools/tarnd/descriptors.h"
+#include "tools/tarnd/event_loop.h"
 #include "tools/tarnd/log.h"
 #include "tools/tarnd/network_memory.h"
 #include "tools/tarnd/notify.h"
@@ -33,6 +43,117 @@ TEST_CASE("the last warnings are kept, newest first, and no more than 8") {
   REQUIRE(errors.size() == kLogRecordsMax);
   CHECK(errors[0].text == "engine n=19");
   set_log_level(LogLevel::info);
+}
+
+// What standard error got meanwhile.
+template <class Fn>
+std::string said(Fn&& fn) {
+  int ends[2];
+  REQUIRE(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+  const int before = dup(STDERR_FILENO);
+  REQUIRE(dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+  fn();
+  dup2(before, STDERR_FILENO);
+  close(before);
+  char bytes[8192];
+  const ssize_t n = read(ends[0], bytes, sizeof bytes);
+  close(ends[0]);
+  close(ends[1]);
+  return n > 0 ? std::string(bytes, static_cast<size_t>(n)) : "";
+}
+
+TEST_CASE("what a peer or a lack of resources can repeat is one line a second, with a count") {
+  constexpr Event kBounded[] = {Event::peer_refused, Event::connections_full, Event::accept_failed,
+                                Event::network};
+  const auto thousand = [&] {
+    for (int i = 0; i < 1000; ++i) {
+      for (const Event event : kBounded) log_event(event, {{"n", std::to_string(i)}});
+    }
+  };
+  const std::string first = said(thousand);
+  usleep(1'050'000);
+  const std::string then = said(thousand);
+  CHECK(std::ranges::count(first, '\n') == std::ssize(kBounded));
+  CHECK(std::ranges::count(then, '\n') == std::ssize(kBounded));
+  for (const Event event : kBounded) {
+    const std::string begin = std::string(" event=") + event_name(event);
+    CHECK(first.find(begin + " n=0\n") != std::string::npos);
+    CHECK(then.find(begin + " n=0 more=999\n") != std::string::npos);
+  }
+  const std::string requests = said([] {
+    for (int i = 0; i < 20; ++i) log_event(Event::request, {});
+  });
+  CHECK(std::ranges::count(requests, '\n') == 20);
+}
+
+TEST_CASE("lines have a priority where standard error is the journal's stream, else none") {
+  struct stat facts {};
+  REQUIRE(fstat(STDERR_FILENO, &facts) == 0);
+  const std::string own = std::to_string(facts.st_dev) + ":" + std::to_string(facts.st_ino);
+  CHECK(is_journal_stream(own.c_str()));
+  for (const char* other : {"", "1:2", "x", ":"}) CHECK_FALSE(is_journal_stream(other));
+  CHECK_FALSE(is_journal_stream(nullptr));
+  const auto one_each = [] {
+    log_event(Event::request, {});
+    log_event(Event::engine, LogLevel::warning, {});
+    log_event(Event::reload_failed, {});
+  };
+  CHECK(said(one_each).starts_with("time="));
+  set_journal_prefixes(true);
+  const std::string lines = said(one_each);
+  set_journal_prefixes(false);
+  CHECK(lines.starts_with("<6>time="));
+  CHECK(lines.find("\n<4>time=") != std::string::npos);
+  CHECK(lines.find("\n<3>time=") != std::string::npos);
+}
+
+TEST_CASE("libevent's warnings are lines of the log") {
+  const EventLoop loop;
+  const std::string line = said([] {
+    usleep(1'050'000);
+    EventLoop other;
+    event* const wrong = event_new(other.base, 1 << 20, EV_READ, nullptr, nullptr);
+    event_add(wrong, nullptr);  // no such descriptor
+    event_free(wrong);
+  });
+  CHECK(line.find("level=warning event=network text=") != std::string::npos);
+}
+
+TEST_CASE("the limit on descriptors is raised to what connections need, or is refused") {
+  struct LimitCase {
+    rlim_t soft, hard;
+    u32 connections;
+    rlim_t then;  // 0: refused
+  };
+  constexpr LimitCase kCases[] = {
+      {1024, 4096, 64, 1024},
+      {1024, 4096, 2000, 2000 + kDescriptorsBeside},
+      {30, 4096, 64, 64 + kDescriptorsBeside},
+      {1024, 1024, 2000, 0},
+      {30, 30, 64, 0},
+      {192, 192, 64, 192},
+      {191, 191, 64, 0},
+  };
+  for (const LimitCase& each : kCases) {
+    CAPTURE(each.soft);
+    CAPTURE(each.connections);
+    const int code = tarn::test::in_child([&] {
+      const rlimit limit{each.soft, each.hard};
+      if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+      try {
+        raise_descriptor_limit(each.connections);
+      } catch (const tools::Failure& failure) {
+        const bool has_figure =
+            failure.text.find(std::to_string(each.connections + kDescriptorsBeside)) !=
+            std::string::npos;
+        return each.then == 0 && failure.code == tools::kExitRefused && has_figure ? 0 : 2;
+      }
+      rlimit now{};
+      getrlimit(RLIMIT_NOFILE, &now);
+      return now.rlim_cur == each.then ? 0 : 3;
+    });
+    CHECK(code == 0);
+  }
 }
 
 TEST_CASE("a message reaches NOTIFY_SOCKET, and its variables are gone") {
