@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "platform/base/checked.h"
+#include "platform/base/descriptor.h"
 
 namespace tarn {
 namespace {
@@ -66,7 +67,7 @@ bool SystemText::read(const char* root, const char* format, ...) {
   va_end(arguments);
   if (length < 0 || used + static_cast<u64>(length) >= sizeof path) return false;
 
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  const int fd = above_standard(::open(path, O_RDONLY | O_CLOEXEC));
   if (fd < 0) return false;
   ssize_t n = 0;
   while (n_bytes_ < sizeof bytes_ &&

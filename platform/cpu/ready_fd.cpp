@@ -5,6 +5,8 @@
 
 #include <cerrno>
 
+#include "platform/base/descriptor.h"
+
 namespace tarn {
 
 ReadyFd::~ReadyFd() {
@@ -12,7 +14,7 @@ ReadyFd::~ReadyFd() {
 }
 
 Result<void> ReadyFd::open() {
-  fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  fd_ = above_standard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (fd_ >= 0) return {};
   return fail({.status = Status::io_failed,
                .hint = "the system refused a descriptor (eventfd): raise the limit of open files "

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "platform/base/assert.h"
+#include "platform/base/descriptor.h"
 
 namespace tarn {
 namespace {
@@ -34,7 +35,7 @@ Unexpected open_failed(const IoOpenArgs& args, int error) {
 int open_retrying(const char* path, int flags) {
   int fd = -1;
   do {
-    fd = ::open(path, flags, 0600);
+    fd = above_standard(::open(path, flags, 0600));
   } while (fd < 0 && errno == EINTR);
   return fd;
 }

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "platform/base/assert.h"
+#include "platform/base/descriptor.h"
 
 namespace tarn {
 namespace {
@@ -57,7 +58,7 @@ bool sync_folder_of(std::string_view path) {
                                                                 : path.substr(0, slash);
   TARN_ASSERT(name.size() < folder.size());
   std::memcpy(folder.data(), name.data(), name.size());
-  const int fd = ::open(folder.data(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = above_standard(::open(folder.data(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd < 0) return false;
   const bool is_synced = ::fsync(fd) == 0 || errno == EINVAL;  // EINVAL: no sync of folders here
   ::close(fd);
@@ -91,8 +92,8 @@ Result<void> FileWriter::create(const char* path) {
                  .hint = "this name is a folder or a device: name another file",
                  .detail = Detail(path)});
   }
-  const int fd =
-      ::open(part_.data(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, kPrivateFile);
+  const int fd = above_standard(
+      ::open(part_.data(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, kPrivateFile));
   if (fd < 0) return failed(write_hint(errno));
   // The last writer may have finished between our two calls: then the name is another file's.
   struct stat named {
@@ -140,7 +141,7 @@ FileReader::~FileReader() {
 Result<void> FileReader::open(const char* path) {
   TARN_ASSERT(fd_ < 0);
   // A pipe in its place must not make us wait for a writer.
-  fd_ = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  fd_ = above_standard(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (fd_ < 0) return io_error("the file cannot be opened: check its path and permissions", path);
   struct stat there {};
   if (::fstat(fd_, &there) != 0) return io_error("the file's type and size cannot be read", path);

@@ -19,6 +19,7 @@
 #include <new>
 
 #include "platform/base/assert.h"
+#include "platform/base/descriptor.h"
 #include "platform/io/io_files.h"
 #include "platform/io/io_transfer.h"
 #include "platform/io/ring_queue.h"
@@ -37,6 +38,13 @@ u64 now_ns() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<u64>(now.tv_sec) * 1'000'000'000u + static_cast<u64>(now.tv_nsec);
+}
+
+// Gives the ring another descriptor; liburing before 2.2 keeps one number alone.
+template <class Ring>
+void set_descriptor(Ring& ring, int fd) {
+  ring.ring_fd = fd;
+  if constexpr (requires { ring.enter_ring_fd; }) ring.enter_ring_fd = fd;
 }
 
 void sleep_ns(u64 ns) {
@@ -71,6 +79,10 @@ class UringBackend final : public IoBackend {
     if (error == ENOMEM) return "no memory for io_uring: raise RLIMIT_MEMLOCK";
     if (error != 0) return "io_uring could not be set up";
     is_set_up_ = true;
+    const int fd = above_standard(ring_.ring_fd);
+    error = fd < 0 ? errno : 0;
+    set_descriptor(ring_, fd);
+    if (fd < 0) return "io_uring could not get a descriptor: raise RLIMIT_NOFILE";
     constexpr u32 kFeatures = IORING_FEAT_NODROP | IORING_FEAT_EXT_ARG;
     if ((params.features & kFeatures) != kFeatures) return "io_uring here is older than Linux 5.11";
     std::array<i32, kIoFilesMax> none;
@@ -274,7 +286,7 @@ class UringBackend final : public IoBackend {
   // buffers are left to the kernel then.
   const char* self_test(int& error) {
     constexpr const char* kFailed = "io_uring failed its self test";
-    const i32 fd = memfd_create("tarn-io-self-test", MFD_CLOEXEC);
+    const i32 fd = above_standard(memfd_create("tarn-io-self-test", MFD_CLOEXEC));
     if (fd < 0) {
       error = errno;
       return "io_uring could not be tested: memfd_create is refused";
