@@ -18,7 +18,11 @@ Unexpected open_failed(const IoOpenArgs& args, int error) {
   const char* hint = "the file cannot be opened: check the path and the permissions";
   if (error == ENOENT) hint = "there is no such file: check the path";
   if (error == EACCES || error == EPERM) hint = "no permission for the file";
-  if (error == ENODEV) hint = "not a regular file or block device";
+  if (error == ENODEV || error == ENXIO) {
+    hint = "not a regular file or block device: copy what it gives into a file";
+  }
+  if (error == EISDIR) hint = "this is a folder: name a file in it";
+  if (error == ENOTDIR) hint = "a part of the path is a file, and no folder: check the path";
   if (error == EWOULDBLOCK && args.exclusive) {
     hint = "another process or engine has the file open: wait for its end, or name another folder";
   }

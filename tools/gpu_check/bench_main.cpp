@@ -8,6 +8,7 @@
 #include "runtime/engine/engine.h"
 #include "tools/gpu_check/kernel_bench.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/standard_descriptors.h"
 
 namespace {
 
@@ -58,6 +59,7 @@ int code_of(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  tarn::tools::fill_standard_descriptors();
   tarn::set_thread_fatal_sink(&tarn::tools::fatal_sink());
   int code = tarn::tools::kExitRefused;
   try {

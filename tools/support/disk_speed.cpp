@@ -36,7 +36,7 @@ AlignedBytes aligned_bytes(u64 n) {
 // A file that is there as long as this object.
 class ScratchFile {
  public:
-  ScratchFile(const std::string& folder, IoKind kind) : path_(folder + "/tarn-calibrate.tmp") {
+  ScratchFile(const std::string& folder, IoKind kind) : path_(folder + "/" + kScratchName) {
     const u64 n_bytes = align_up(io_backend_bytes(), kSectorBytes);
     io_memory_ = aligned_bytes(n_bytes);
     io_ = value_of(io_backend_create({.kind = kind, .in_flight_max = kUnderWay},

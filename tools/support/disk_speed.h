@@ -16,8 +16,11 @@ struct DiskReads {
   f64 bytes_per_s() const { return static_cast<f64>(bytes) / seconds; }
 };
 
-// Writes a file of file_bytes, which is gone afterwards, and reads it in blocks of 4 KiB to 4 MiB,
-// each for seconds_each. Throws Failure: no such folder, no space, memory and no disk.
+inline constexpr const char* kScratchName = "tarn-calibrate.tmp";
+
+// Writes a file of that name and of file_bytes, which is gone afterwards, and reads it in blocks of
+// 4 KiB to 4 MiB, each for seconds_each. Throws Failure: no such folder, no space, memory and no
+// disk.
 std::vector<DiskReads> measure_disk(const std::string& folder, IoKind kind, u64 file_bytes,
                                     f64 seconds_each);
 

@@ -248,7 +248,7 @@ Config EngineOptions::config() const {
   // A file is checked as a whole, and its keys may need the folder.
   if (!config_paths.empty() && !store_dir.empty()) set_store(config, store_dir);
   for (const std::string& path : config_paths) {
-    config = value_of(config_from_toml(read_file(path), config));
+    config = value_of(config_from_toml(read_file(path, kConfigTextBytesMax), config));
   }
   if (context_tokens) config.context_tokens = *context_tokens;
   if (n_threads) config.n_threads = *n_threads;
@@ -285,20 +285,28 @@ std::string to_toml(const Config& config) {
   return out.str();
 }
 
-EngineHandle::EngineHandle(const std::string& model_path, const Config& config, bool verbose,
+void warn_of_unused_store(const std::string& store_dir, bool is_used) {
+  if (is_used || store_dir.empty()) return;
+  std::fprintf(stderr,
+               "tarn warning: --store is not used: all KV has room in memory, and no session is "
+               "kept or read\n");
+}
+
+EngineHandle::EngineHandle(const EngineOptions& given, const Config& config,
                            const std::string& chat_template) {
   const std::string toml = to_toml(config);
   tarn_options options = TARN_INIT(tarn_options);
-  options.model_path = model_path.c_str();
+  options.model_path = given.model.c_str();
   options.config_toml = toml.c_str();
   if (!chat_template.empty()) options.chat_template = chat_template.c_str();
   options.log = print_log;
-  options.log_level = verbose ? 0 : 2;
+  options.log_level = given.verbose ? 0 : 2;
   options.fatal = on_fatal;
   const bool on_terminal = isatty(STDERR_FILENO) != 0;
-  if (on_terminal || verbose) say_plan(options, verbose);
+  if (on_terminal || given.verbose) say_plan(options, given.verbose);
   if (on_terminal) options.progress = show_progress;
   check_api(tarn_open(&options, &engine_));
+  warn_of_unused_store(given.store_dir, status().store != std::string_view("none"));
 }
 
 tarn_engine_status EngineHandle::status() const {

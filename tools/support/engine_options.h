@@ -39,6 +39,9 @@ std::vector<std::string> names_of(std::span<const char* const> names);
 // Checks an option whose value may be an unset shell variable: returns what is wrong, or "".
 std::string is_not_empty(const std::string& value);
 
+// Says that the folder of --store is of no use here.
+void warn_of_unused_store(const std::string& store_dir, bool is_used);
+
 // Refuses an existing folder that an engine would refuse as its store. Throws Failure.
 void check_store_folder(const std::string& folder);
 
@@ -62,9 +65,9 @@ std::string to_toml(const Config& config);
 class EngineHandle {
  public:
   // Opens an engine, with log lines on standard error; on a terminal also the plan's total before
-  // loading, and progress. `verbose`: the whole plan and all log lines. `chat_template`: as in
+  // loading, and progress; with `verbose` the whole plan and all log lines. `chat_template`: as in
   // tarn_options; "": the model's own. Throws Failure.
-  EngineHandle(const std::string& model_path, const Config& config, bool verbose,
+  EngineHandle(const EngineOptions& options, const Config& config,
                const std::string& chat_template = "");
   EngineHandle(const EngineHandle&) = delete;
   EngineHandle& operator=(const EngineHandle&) = delete;

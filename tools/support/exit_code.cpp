@@ -49,7 +49,7 @@ int code_after_output(const char* program, int code) {
     _exit(code);
   }
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  std::fprintf(stderr, "%s: standard output could not be written; is its disk full?\n", program);
+  if (code != kExitIo) std::fprintf(stderr, "%s: %s\n", program, kOutputFailed);  // said already
   return code == kExitOk ? kExitIo : code;
 }
 

@@ -43,6 +43,8 @@ void check_api(int status);
 // Throws for a generation that ended with a status other than ok.
 [[noreturn]] void throw_ended_early(Status status);
 
+inline constexpr const char* kOutputFailed =
+    "standard output could not be written; is it closed, or its disk full?";
 // The exit code of main(): `code`, or kExitIo if standard output could not be written. With
 // kExitGpuLost it does not return, because the GPU driver's exit handlers may wait for a GPU that
 // hangs.

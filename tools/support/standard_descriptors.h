@@ -4,8 +4,9 @@
 
 namespace tarn::tools {
 
-// Opens /dev/null where one of them is closed: input ends at once, output goes nowhere. The first
-// call of main(), before a thread or a file. Without /dev/null the program ends with kExitIo.
+// Opens /dev/null where one of them is closed: input ends at once, a write to standard output fails
+// as it did before, errors go nowhere. The first call of main(), before a thread or a file. Without
+// /dev/null the program ends with kExitIo.
 void fill_standard_descriptors();
 
 }  // namespace tarn::tools

@@ -1,5 +1,6 @@
 // tools/tarn-bench/main.cpp: llama-bench's flags and formats on Tarn's engine.
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <stdexcept>
 
@@ -7,6 +8,7 @@
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
+#include "tools/support/standard_descriptors.h"
 #include "tools/tarn-bench/format.h"
 #include "tools/tarn-bench/long_report.h"
 #include "tools/tarn-bench/output.h"
@@ -41,6 +43,7 @@ void print_selection(const std::vector<Row>& rows) {
 
 void run(const Options& options, const std::string& record, const std::string& command) {
   const std::vector<Row> rows = run_all(options);
+  tools::warn_of_unused_store(options.store_dir, std::ranges::any_of(rows, &Row::has_store));
   if (!record.empty()) append_record(record, command, rows);
   print_forms(options, {.table = to_markdown(rows), .json_list = to_json(rows)});
   if (options.output != "md") return;
@@ -264,6 +267,7 @@ int run_command_line(int argc, char** argv) {
   if (const auto code = app.parse(argc, argv)) return *code;
   peer.apply(&o);
   if (o.models.empty()) o.models.emplace_back();
+  for (const std::string& out : {record, long_path}) tools::check_output(out, o.models);
   const auto built_in = tools::built_in_unless_named(o.models.front());
   if (!reuse.passages.empty()) {
     reuse.base = o;
@@ -296,6 +300,8 @@ int code_of(int argc, char** argv) {
 }  // namespace tarn::bench
 
 int main(int argc, char** argv) {
+  tarn::tools::fill_standard_descriptors();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at the limit (ulimit -f) is an error of a write
   tarn::set_thread_fatal_sink(&tarn::tools::fatal_sink());
   std::vector<std::string> arguments = tarn::bench::with_two_dashes(argc, argv);
   std::vector<char*> pointers;

@@ -320,6 +320,7 @@ void measure_layers(const CalibrateCommand& command, Config config, Measured* me
 }
 
 void run(CalibrateCommand& command) {
+  check_output(command.out_file, {command.engine.model});
   const auto built_in = built_in_unless_named(command.engine.model);
   Config config = command.engine.config();
   u64 n_ctx_train = 0;
@@ -335,6 +336,10 @@ void run(CalibrateCommand& command) {
   const std::string store = config.store.path.data();
   const u64 quota_bytes = std::exchange(config.store.quota_bytes, u64{0});
   config.store.path = {};  // KV is in memory while the rest is measured
+  if (!store.empty()) {    // the disk is measured last
+    (void)mkdir(store.c_str(), 0700);
+    check_output(store + "/" + kScratchName, {});
+  }
 
   Measured measured;
   Origin origin;
@@ -365,7 +370,6 @@ void run(CalibrateCommand& command) {
   fit_tokens(tokens, &profile.box);
   print_tokens(tokens, profile.box);
   if (!store.empty()) {
-    (void)mkdir(store.c_str(), 0700);
     const std::vector<DiskReads> reads = measure_disk(
         store,
         config.io.data() == std::string_view("threads") ? IoKind::threads : IoKind::automatic,

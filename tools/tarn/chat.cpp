@@ -255,8 +255,7 @@ void run(ChatCommand& command) {
   // Before the engine has threads: the editor sets a locale.
   std::unique_ptr<LineReader> lines = edited_lines();
   if (lines == nullptr) lines = plain_lines();
-  const EngineHandle engine(command.engine.model, config, command.engine.verbose,
-                            command.chat.template_text(is_built_in));
+  const EngineHandle engine(command.engine, config, command.chat.template_text(is_built_in));
   Chat chat(engine, command, config.store.path.data());
   catch_signals();
   if (is_interactive()) {

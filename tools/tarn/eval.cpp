@@ -201,8 +201,8 @@ void run(EvalCommand& command) {
   if (command.ids_file.empty() && command.text_file.empty()) {
     throw Failure{kExitUsage, "eval needs --text FILE or --ids FILE, or logbook FILE"};
   }
-  refuse_overwriting(command.logits_file, {command.engine.model, command.base_file,
-                                           command.text_file, command.ids_file});
+  check_output(command.logits_file,
+               {command.engine.model, command.base_file, command.text_file, command.ids_file});
   const std::vector<u32> ids = ids_of(command);
   if (ids.empty()) throw Failure{kExitRefused, "there are no tokens to evaluate"};
   Config config = command.engine.config();
@@ -210,6 +210,7 @@ void run(EvalCommand& command) {
   config.sessions_max = 1;
   OwnEngine own(command.engine.model, config);
   engine::Engine& engine = own.get();
+  warn_of_unused_store(command.engine.store_dir, engine.plan().tiers.is_on());
   Measure measure(ids, engine.spec().n_vocab);
   if (!command.logits_file.empty()) measure.write_to(command.logits_file);
   if (!command.base_file.empty()) measure.compare_with(command.base_file);

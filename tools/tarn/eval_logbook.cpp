@@ -287,7 +287,7 @@ void print_as_json(const Results& results) {
 }  // namespace
 
 void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
-  refuse_overwriting(command.answers_file, {options.model, command.file});
+  check_output(command.answers_file, {options.model, command.file});
   const std::vector<LogbookLine> lines = parse_logbook(read_file(command.file), command.file);
   ModelFile model(options.model);
   std::vector<Question> questions;
@@ -303,6 +303,7 @@ void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
   config.sessions_max = 1;
   OwnEngine own(options.model, config);
   engine::Engine& engine = own.get();
+  warn_of_unused_store(options.store_dir, engine.plan().tiers.is_on());
   AnswersFile answers(command.answers_file);
   const Results results = answer_all(engine, model, lines, questions, answers);
   answers.write();

@@ -36,7 +36,8 @@ void print(std::string_view text) {
   } else {
     std::fwrite(text.data(), 1, text.size(), stdout);
   }
-  std::fflush(stdout);
+  // An answer that reaches nobody is not computed to its end.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw Failure{kExitIo, kOutputFailed};
 }
 
 void take(const tarn_event& event, bool stream, GenerationResult& result) {

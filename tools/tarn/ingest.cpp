@@ -200,7 +200,7 @@ void ingest(IngestCommand& command) {
     // threads inherit it.
     if (getpriority(PRIO_PROCESS, 0) == 0) setpriority(PRIO_PROCESS, 0, 19);
     warn_beyond_training(command.engine.model, config.context_tokens);
-    const EngineHandle engine(command.engine.model, config, command.engine.verbose);
+    const EngineHandle engine(command.engine, config);
     for (Document& document : documents) {
       if (!document.failure) ingest_one(engine.get(), command, document);
     }

@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "tools/support/exit_code.h"
+#include "tools/support/standard_descriptors.h"
 #include "tools/synth/synth.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/kept_session.h"
@@ -89,6 +90,8 @@ int code_of(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  tarn::tools::fill_standard_descriptors();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at the limit (ulimit -f) is an error of a write
   tarn::set_thread_fatal_sink(&tarn::tools::fatal_sink());
   // A static buffer, so that the first line printed allocates nothing after READY.
   static char output_buffer[1 << 16];

@@ -242,7 +242,7 @@ void run(RunCommand& command) {
                                     std::to_string(config.context_tokens) + ": raise -c"};
   }
   warn_beyond_training(command.engine.model, config.context_tokens - n_more);
-  const EngineHandle engine(command.engine.model, config, command.engine.verbose,
+  const EngineHandle engine(command.engine, config,
                             command.is_chat ? command.chat.template_text(is_built_in) : "");
   // At most the context: an answer's KV is reserved before it begins.
   const auto n_max = static_cast<i64>(engine.status().context_tokens);

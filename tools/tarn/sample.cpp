@@ -147,7 +147,9 @@ void run_sample(const EngineOptions& engine_options, const SampleOptions& option
     }
     config.sessions_max = 2;
     if (options.session.is_kept()) keep_sessions(config);
-    engine.emplace(model.path(), config, engine_options.verbose);
+    EngineOptions with_model = engine_options;
+    with_model.model = model.path();
+    engine.emplace(with_model, config);
   }
   if (!options.json) print_introduction(*engine, sample);
 

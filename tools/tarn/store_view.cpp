@@ -156,7 +156,7 @@ void import_by_engine(const StoreCommand& command, SessionFolder& folder,
   options.context_tokens = std::max<u64>(facts.n_tokens_max, 1);
   Config config = options.config();
   keep_sessions(config);
-  const EngineHandle engine(options.model, config, options.verbose);
+  const EngineHandle engine(options, config);
   check_api(tarn_store_unpack(engine.get(), command.file.c_str(),
                               command.as.empty() ? nullptr : command.as.c_str(), &done));
 }

@@ -102,6 +102,7 @@ struct Trial {
   u32 n_right = 0;      // of the needles
   f64 tokens_read = 0;  // per step, on average
   f64 ms_per_token = 0;
+  bool has_store = false;
   VerifyMark mark{};
 
   bool selected() const { return !loss.is_empty(); }
@@ -124,6 +125,7 @@ class Examinee {
     own_ = std::make_unique<OwnEngine>(command.engine.model, config);
     session_ = value_of(own_->get().create_session());
     trial.mark = own_->get().status().select_mark;
+    trial.has_store = own_->get().plan().tiers.is_on();
   }
 
   void run() {
@@ -361,6 +363,7 @@ void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
 }
 
 void run(VerifyCommand& command) {
+  check_output(command.record_file, {command.engine.model, command.text_file});
   if (command.reuse) return verify_reuse(command);
   const auto built_in = built_in_unless_named(command.engine.model);
   if (command.n_needles > kPlaces.size()) {
@@ -379,6 +382,7 @@ void run(VerifyCommand& command) {
   for (Trial& trial : trials) {
     Examinee(command, config, exam, trial, full_logits).run();
   }
+  warn_of_unused_store(command.engine.store_dir, std::ranges::any_of(trials, &Trial::has_store));
   command.json ? print_as_json(command, trials, n_context) : print(command, trials);
   const Trial* best = best_of(command, trials);
   if (!command.record_file.empty() && best != nullptr) write_record(command, best, config);

@@ -152,6 +152,7 @@ class ReuseVerify {
  public:
   ReuseVerify(VerifyCommand& command, const std::string& model_path, Config config)
       : command_(command), own_(model_path, config), n_vocab_(own_.get().spec().n_vocab) {
+    warn_of_unused_store(command.engine.store_dir, own_.get().plan().tiers.is_on());
     trials_.emplace_back();
     for (const u32 percent : command.percents) trials_.push_back({.percent = percent});
     const auto scores = lab::row_scores();

@@ -1,4 +1,4 @@
-// Goal    in a host whose descriptors 0 to 2 are closed none of them becomes a file of the engine's:
+// Goal    in a host whose descriptors 0 to 2 are closed none of them becomes a file of the engine:
 //         what the host prints reaches no ring, no store and no event.
 // Method  the three are closed, one alone or all; an engine of each I/O backend answers, keeps a
 //         session and packs it; then each number must still be free.

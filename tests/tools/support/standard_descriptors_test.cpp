@@ -1,5 +1,5 @@
 // Goal    a program whose parent closed descriptors 0 to 2 has /dev/null there, so that no file of
-//         its own gets such a number; open ones stay as they are.
+//         its own gets such a number. Open ones stay as they are, and no output is lost in silence.
 // Method  child processes with each set of the three closed, which compare what is there then.
 #include "tools/support/standard_descriptors.h"
 
@@ -40,7 +40,8 @@ TEST_CASE("closed standard descriptors become /dev/null, open ones stay") {
       }
       char byte = 0;
       if ((closed & 1) != 0 && read(STDIN_FILENO, &byte, 1) != 0) return 4;
-      if ((closed & 2) != 0 && write(STDOUT_FILENO, "x", 1) != 1) return 5;
+      if ((closed & 2) != 0 && write(STDOUT_FILENO, "x", 1) != -1) return 5;
+      if ((closed & 4) != 0 && write(STDERR_FILENO, "x", 1) != 1) return 7;
       return open("/dev/null", O_RDONLY) > STDERR_FILENO ? 0 : 6;
     });
     CHECK(code == 0);

@@ -1,0 +1,127 @@
+// Goal    whatever kind of file a path names, reading ends, within a bound of memory, and says what
+//         to do; an output that cannot be written is refused before the work for it begins.
+// Method  files, folders, devices, pipes with and without another end, names with a zero byte; each
+//         with the exit code and the words that must come.
+#include "tools/support/input.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/temp_dir.h"
+#include "tools/support/exit_code.h"
+
+namespace tarn::tools::input_test {
+namespace {
+
+struct Refused {
+  int code = kExitOk;
+  std::string text;
+};
+
+Refused refusal_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Failure& failure) {
+    return {failure.code, failure.text};
+  }
+  return {};
+}
+
+struct Refusal {
+  const char* name;
+  std::string path;
+  u64 bytes_max;
+  int code;
+  const char* words;
+};
+
+TEST_CASE("a file that is no plain file is read to its end, or refused") {
+  const test::TempDir dir("input");
+  const std::string pipe = dir.path() + "/pipe", plain = dir.path() + "/plain";
+  REQUIRE(mkdir(dir.path().c_str(), 0700) == 0);
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  write_file(plain, "0123456789", 10);
+  const std::string with_zero = plain + std::string("\0x", 2);
+  const Refusal kRefusals[] = {
+      {"endless", "/dev/zero", 64 * kKiB, kExitRefused, "larger than 64 KiB"},
+      {"longer than the bound", plain, 9, kExitRefused, "is it the right file?"},
+      {"a folder", dir.path(), kTextBytesMax, kExitIo, "directory"},
+      {"absent", dir.path() + "/absent", kTextBytesMax, kExitIo, "No such file"},
+      {"a pipe without a writer", pipe, kTextBytesMax, kExitIo, "start its writer first"},
+      {"a zero byte in the name", with_zero, kTextBytesMax, kExitUsage, "zero byte"},
+  };
+  for (const Refusal& row : kRefusals) {
+    CAPTURE(row.name);
+    const Refused refused = refusal_of([&] { (void)read_file(row.path, row.bytes_max); });
+    CHECK(refused.code == row.code);
+    CHECK(refused.text.find(row.words) != std::string::npos);
+  }
+  CHECK(read_file(plain, 10) == "0123456789");
+  CHECK(read_file("/dev/null").empty());
+}
+
+TEST_CASE("a pipe is read to the end that its writer makes, however late it begins") {
+  const test::TempDir dir("input_pipe");
+  const std::string pipe = dir.path() + "/pipe";
+  REQUIRE(mkdir(dir.path().c_str(), 0700) == 0);
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  const std::string text(300'000, 'x');  // more than a pipe holds
+  for (const int pause_ms : {0, 200}) {
+    std::thread writer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+      const int fd = open(pipe.c_str(), O_WRONLY | O_CLOEXEC);
+      std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+      CHECK(::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+      close(fd);
+    });
+    CHECK(read_file(pipe) == text);
+    writer.join();
+  }
+  int ends[2];  // as of a shell's <(true): the writer has gone already
+  REQUIRE(::pipe(ends) == 0);
+  close(ends[1]);
+  CHECK(read_file("/proc/self/fd/" + std::to_string(ends[0])).empty());
+  close(ends[0]);
+}
+
+TEST_CASE("an output is checked before the work: kinds, rights, inputs") {
+  const test::TempDir dir("output");
+  const std::string pipe = dir.path() + "/pipe", plain = dir.path() + "/plain";
+  REQUIRE(mkdir(dir.path().c_str(), 0700) == 0);
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  write_file(plain, "x", 1);
+  const struct {
+    const char* name;
+    std::string out;
+    int code;
+    const char* words;
+  } kRows[] = {
+      {"none", "", kExitOk, ""},
+      {"a new file", dir.path() + "/new", kExitOk, ""},
+      {"a device", "/dev/null", kExitOk, ""},
+      {"a folder", dir.path(), kExitIo, "name a file in it"},
+      {"no folder", dir.path() + "/absent/new", kExitIo, "No such file"},
+      {"an input", dir.path() + "/../" + dir.path().substr(dir.path().rfind('/') + 1) + "/plain",
+       kExitUsage, "would be overwritten"},
+  };
+  for (const auto& row : kRows) {
+    CAPTURE(row.name);
+    const Refused refused = refusal_of([&] { check_output(row.out, {plain, ""}); });
+    CHECK(refused.code == row.code);
+    CHECK(refused.text.find(row.words) != std::string::npos);
+  }
+  const Refused refused = refusal_of([&] { write_file(pipe, "x", 1); });
+  CHECK(refused.code == kExitIo);
+  CHECK(refused.text.find("start its reader first") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tarn::tools::input_test
