@@ -18,6 +18,7 @@ const char* error_text();
 int32_t report(const Error& error);
 int32_t report(const Result<void>& result);
 int32_t refuse(const char* hint);
+void describe_plan(const plan::Plan& plan, tarn_plan* out);
 
 inline constexpr const char* kBadStruct =
     "an options struct is NULL or has no struct_size: initialise it with TARN_INIT(type)";

@@ -32,14 +32,6 @@ int32_t refuse(const char* hint) {
   return report(Error{.status = Status::invalid_request, .hint = hint});
 }
 
-}  // namespace tarn::api
-
-using namespace tarn;
-using namespace tarn::api;
-using engine::Engine;
-
-namespace {
-
 void describe_plan(const plan::Plan& plan, tarn_plan* out) {
   out->fits = plan.fits ? 1 : 0;
   out->total_bytes = plan.total_bytes;
@@ -55,6 +47,14 @@ void describe_plan(const plan::Plan& plan, tarn_plan* out) {
     copy_text(to.formula, region.formula.data());
   }
 }
+
+}  // namespace tarn::api
+
+using namespace tarn;
+using namespace tarn::api;
+using engine::Engine;
+
+namespace {
 
 void describe_power(tarn_engine_status* out) {
   const PowerState power = power_state();

@@ -151,8 +151,8 @@ typedef struct tarn_plan {
   tarn_region regions[32];
 } tarn_plan;
 
-/* Computes what tarn_open would reserve; reads only the file's directory. A plan that does not fit
- * is no error here: `fits` is 0, and tarn_error_text() says what to lower. */
+/* Computes what tarn_open would reserve; reads only the file's directory, at its head. A plan that
+ * does not fit is no error here: `fits` is 0, and tarn_error_text() says what to lower. */
 TARN_API int32_t tarn_plan_memory(const tarn_options* options, tarn_plan* plan_out);
 /* The plan of an open engine. */
 TARN_API int32_t tarn_engine_plan(tarn_engine* engine, tarn_plan* plan_out);

@@ -31,7 +31,7 @@ ModelFile::~ModelFile() {
   if (!memory_.empty()) reserve_->release(memory_);
 }
 
-Result<void> ModelFile::open(const OpenArgs& args) {
+Result<void> ModelFile::open(const OpenArgs& args, model::GgufData data) {
   reserve_ = args.reserve;
   const u64 io_bytes = align_up(io_backend_bytes(), kSectorBytes);
   TARN_TRY(const ReserveOutcome outcome, reserve_->reserve({.name = "model directory",
@@ -42,7 +42,7 @@ Result<void> ModelFile::open(const OpenArgs& args) {
   TARN_TRY(io_, io_backend_create({.kind = io_kind(args.config)}, memory_.first(io_bytes)));
   TARN_TRY(file_, io_.backend->open({.path = args.model_path}));
   bump_ = Bump(memory_.subspan(io_bytes));
-  TARN_TRY(gguf_, model::GgufFile::read(*io_.backend, file_, bump_));
+  TARN_TRY(gguf_, model::GgufFile::read(*io_.backend, file_, bump_, data));
   TARN_TRY(description_, model::describe_model(gguf_, bump_));
   TARN_TRY(templates_, chat::find_templates(args.chat_template, gguf_, bump_));
   description_.spec.embedding_on_disk =
@@ -74,7 +74,7 @@ Result<bool> ModelFile::check_sha256(const OpenArgs& args, std::span<std::byte> 
 }
 
 Result<store::Cut> ModelFile::store_cut(const OpenArgs& args) {
-  if (!args.config.store.sessions) return store::Cut{};
+  if (!args.config.store.sessions || args.target != nullptr) return store::Cut{};
   alignas(kSectorBytes) std::array<std::byte, store::kFramesBegin> sectors;
   const kv::StorePath path = kv::store_path(args.config.store.path.data(), kSessionsFile);
   IoBackend& disk = args.store_io != nullptr ? *args.store_io : *io_.backend;
@@ -113,6 +113,7 @@ constexpr const char* kNoGpuLent =
 // The GPU that the configuration wants and that has kernels here, or the CPU and on `log` why.
 Result<DeviceFacts> wanted_device(const OpenArgs& args) {
   const std::string_view wanted = args.config.device.data();
+  if (args.target != nullptr) return wanted == "cpu" ? DeviceFacts{} : *args.target;
   const bool has_kernels = args.gpu_kernels != nullptr;
   if (has_kernels && args.device != nullptr && wanted != "cpu") return args.device->facts();
   TARN_TRY(DeviceChoice choice, device_choose(args.config.device.data(), args.config.device_index));
@@ -209,10 +210,11 @@ Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_wo
 Result<PlanReport> plan_model(OpenArgs args) {
   if (args.device == nullptr) args.gpu_kernels = exec::built_gpu_kernels();
   ModelFile file;
-  TARN_CHECK(file.open(args));
-  PlanReport report;
+  TARN_CHECK(file.open(args, model::GgufData::may_miss));
+  PlanReport report{.missing_bytes = file.gguf().missing_bytes()};
   const WorkerCpus workers(args);
   TARN_TRY(const plan::Inputs inputs, plan_inputs(file, args, workers.n));
+  report.on_gpu = inputs.device.kind != DeviceKind::cpu;
   TARN_TRY(report.plan, plan::plan_memory(inputs));
   if (!report.plan.fits) report.why_not = plan::over_budget_error(report.plan, inputs);
   return report;

@@ -22,7 +22,7 @@ class ModelFile {
   ModelFile& operator=(const ModelFile&) = delete;
   ~ModelFile();
 
-  Result<void> open(const OpenArgs& args);
+  Result<void> open(const OpenArgs& args, model::GgufData data = model::GgufData::needed);
   // Compares the whole file with model.sha256, before anything is computed from its weights. False:
   // the key is not set.
   Result<bool> check_sha256(const OpenArgs& args, std::span<std::byte> window, const Log& log);

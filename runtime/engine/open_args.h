@@ -27,6 +27,8 @@ struct OpenArgs {
   // Its kernels: the model runs there unless the configuration says "cpu", or "auto" and the
   // kernels do not compute this model; the device is let go then. nullptr: on the CPU.
   const kernels::GpuTable* gpu_kernels = nullptr;
+  // plan_model() plans for this device of another box and looks at no store; nullptr: this box.
+  const DeviceFacts* target = nullptr;
   IoBackend* store_io = nullptr;  // of the store, borrowed until close(); nullptr: its own
   Log log{};
   const FatalSink* sink = nullptr;  // for the worker threads
@@ -58,10 +60,12 @@ class SystemGpu {
 };
 
 // The plan that open() would reserve, on the system's GPU where none was lent. Reads the file's
-// directory only, and takes no device.
+// directory only, so the head of a file suffices, and takes no device.
 struct PlanReport {
   plan::Plan plan{};
-  Error why_not{};  // where the plan does not fit: what to lower
+  Error why_not{};        // where the plan does not fit: what to lower
+  u64 missing_bytes = 0;  // of the tensors' data, which open() needs
+  bool on_gpu = false;
 };
 Result<PlanReport> plan_model(OpenArgs args);
 

@@ -19,6 +19,7 @@ constexpr u64 kHeaderBytes = 24;    // magic, version, two counts
 constexpr u64 kKeyBytesMin = 8 + 1 + 4 + 1;             // length, name, type, value
 constexpr u64 kTensorBytesMin = 8 + 1 + 4 + 8 + 4 + 8;  // length, name, n_dims, dim, type, offset
 constexpr u64 kStringLengthBytes = 8;
+constexpr u64 kOffsetMax = u64{1} << 62;  // of data in a file of which only the head is there
 constexpr char kTooSmall[] =
     "the memory for the model's directory is too small; lend it kGgufMemoryBytesMax";
 // kGgufMemoryBytesMax assumes these sizes.
@@ -34,8 +35,8 @@ bool is_printable(std::string_view text) {
 // Fills a GgufFile. It is a class of its own, so that no GgufFile is ever half built.
 class GgufFile::Reader {
  public:
-  Reader(GgufFile& out, Bump& memory, const FileCursor::Args& args)
-      : out_(out), memory_(memory), cursor_(args) {}
+  Reader(GgufFile& out, Bump& memory, const FileCursor::Args& args, GgufData data)
+      : out_(out), memory_(memory), cursor_(args), data_(data) {}
 
   Result<void> read() {
     TARN_CHECK(read_header());
@@ -66,6 +67,7 @@ class GgufFile::Reader {
   GgufFile& out_;
   Bump& memory_;
   FileCursor cursor_;
+  GgufData data_;
   u64 n_tensors_ = 0;
   u64 n_keys_ = 0;
   std::span<GgufTensor> tensors_{};
@@ -292,10 +294,11 @@ Result<void> GgufFile::Reader::place_data() {
   return {};
 }
 
-// Checks that every tensor lies inside the file, that none overlap, and that nothing follows the
-// last.
+// Checks that every tensor lies inside the file, or where its data may miss behind it, that none
+// overlap, and that nothing follows the last.
 Result<void> GgufFile::Reader::check_extents() {
   const u64 mark = memory_.used_bytes();
+  const u64 end_max = data_ == GgufData::may_miss ? kOffsetMax : out_.file_bytes_;
   const auto order = memory_.alloc<u32>(tensors_.size());
   if (!order) return out_of_memory(kTooSmall, memory_);
   for (u32 i = 0; i < tensors_.size(); ++i) {
@@ -308,7 +311,7 @@ Result<void> GgufFile::Reader::check_extents() {
     const auto begin = (Checked(out_.data_offset_) + tensor.offset).get();
     // A type that the table lacks has at least one byte.
     const u64 n_bytes = std::max<u64>(tensor.bytes, 1);
-    const auto end = begin ? (Checked(*begin) + n_bytes).at_most(out_.file_bytes_) : std::nullopt;
+    const auto end = begin ? (Checked(*begin) + n_bytes).at_most(end_max) : std::nullopt;
     if (!end) {
       return invalid("the tensor's data reaches beyond the end of the file; get the file again",
                      tensor.name, {"offset", tensor.offset}, {"file_bytes", out_.file_bytes_});
@@ -325,11 +328,12 @@ Result<void> GgufFile::Reader::check_extents() {
       return invalid("the tensor's data overlaps another tensor's", tensor.name,
                      {"offset", tensor.offset});
     }
-    end = tensor.offset + std::max<u64>(tensor.bytes, 1);  // in the file, as checked above
+    end = tensor.offset + std::max<u64>(tensor.bytes, 1);  // at most end_max, as checked above
     end_known = tensor.bytes != 0;
   }
   memory_.rewind(mark);
-  const u64 padded_end = align_up(end, out_.alignment_);  // at most the file's length, aligned
+  out_.missing_bytes_ = end - std::min(end, out_.file_bytes_);
+  const u64 padded_end = align_up(end, out_.alignment_);  // at most end_max, aligned
   if (end_known && out_.file_bytes_ > padded_end) {
     return invalid("the file continues after its last tensor; it is damaged or was built wrongly",
                    "", {"file_bytes", out_.file_bytes_}, {"expected", padded_end});
@@ -360,7 +364,7 @@ Result<std::span<const u32>> GgufFile::Reader::sort_by_name(std::span<const Entr
   return std::span<const u32>(*by_name);
 }
 
-Result<GgufFile> GgufFile::read(IoBackend& io, IoFile file, Bump& memory) {
+Result<GgufFile> GgufFile::read(IoBackend& io, IoFile file, Bump& memory, GgufData data) {
   const u64 mark = memory.used_bytes();
   GgufFile out;
   out.io_ = &io;
@@ -369,7 +373,8 @@ Result<GgufFile> GgufFile::read(IoBackend& io, IoFile file, Bump& memory) {
   const auto window = memory.alloc_bytes(Limits::kWindowBytes, kSectorBytes);
   if (!window) return out_of_memory(kTooSmall, memory);
   out.window_ = *window;
-  Reader reader(out, memory, {.io = &io, .file = file, .window = *window, .end = out.file_bytes_});
+  Reader reader(out, memory, {.io = &io, .file = file, .window = *window, .end = out.file_bytes_},
+                data);
   const Result<void> done = reader.read();
   if (done) return out;
   memory.rewind(mark);

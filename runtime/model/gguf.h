@@ -114,15 +114,20 @@ struct GgufTensor {
   u64 bytes = 0;               // 0 where the type is unknown
 };
 
+// Whether the tensors' data must be there: a plan needs the file's directory alone.
+enum class GgufData : u8 { needed, may_miss };
+
 class GgufFile {
  public:
   // Reads and checks the directory. Keys and tensors live in `memory`, which must outlive this
   // object. At most kGgufMemoryBytesMax of it are used, and none after an error. `io` and `file`
   // are borrowed for the object's lifetime; nothing else may be in flight on `io` during its calls.
-  static Result<GgufFile> read(IoBackend& io, IoFile file, Bump& memory);
+  static Result<GgufFile> read(IoBackend& io, IoFile file, Bump& memory,
+                               GgufData data = GgufData::needed);
 
   u32 version() const { return version_; }
   u64 file_bytes() const { return file_bytes_; }
+  u64 missing_bytes() const { return missing_bytes_; }  // of the tensors' data
   u64 data_offset() const { return data_offset_; }
   u64 alignment() const { return alignment_; }
   std::span<const GgufKey> keys() const { return keys_; }
@@ -156,6 +161,7 @@ class GgufFile {
   IoFile file_{};
   u32 version_ = 0;
   u64 file_bytes_ = 0;
+  u64 missing_bytes_ = 0;
   u64 data_offset_ = 0;
   u64 alignment_ = 0;
   std::span<std::byte> window_{};  // receives values that stay in the file

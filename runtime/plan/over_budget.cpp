@@ -85,6 +85,34 @@ void propose_least(const Inputs& inputs, const Plan& plan, Error* error) {
   error->figures[3] = {"batch_rows_max", config.batch_rows_max};
 }
 
+// With a store, KV beyond memory lies on a disk.
+bool store_would_fit(const Inputs& inputs) {
+  Config config = *inputs.config;
+  if (!config.store.is_off()) return false;
+  config.store.path[0] = '.';
+  config.store.quota_bytes = kStoreBytesMax;
+  return fits(inputs, config);
+}
+
+// What to lower, without and with a store that would help.
+constexpr const char* kLowerRows[] = {
+    "the plan wants {0} bytes, the budget is {1}: lower -c (kv.context_tokens) to {2} or "
+    "engine.batch_rows_max to {3}, or raise the budget",
+    "the plan wants {0} bytes, the budget is {1}: give a folder on a disk for KV beyond memory "
+    "(--store DIR, store.path), lower -c (kv.context_tokens) to {2} or engine.batch_rows_max to "
+    "{3}, or raise the budget"};
+constexpr const char* kLowerType[] = {
+    "the plan wants {0} bytes, the budget is {1}: lower -c (kv.context_tokens) to {2}, or to {3} "
+    "together with --kv-type q8_0, or raise the budget",
+    "the plan wants {0} bytes, the budget is {1}: give a folder on a disk for KV beyond memory "
+    "(--store DIR, store.path), lower -c (kv.context_tokens) to {2}, or to {3} together with "
+    "--kv-type q8_0, or raise the budget"};
+constexpr const char* kLowerContext[] = {
+    "the plan wants {0} bytes, the budget is {1}: lower -c (kv.context_tokens) to {2}, or raise "
+    "the budget",
+    "the plan wants {0} bytes, the budget is {1}: give a folder on a disk for KV beyond memory "
+    "(--store DIR, store.path), lower -c (kv.context_tokens) to {2}, or raise the budget"};
+
 Detail largest_regions(const Plan& plan) {
   auto regions = plan.regions;
   // What lies on disk is in no budget of memory.
@@ -118,23 +146,17 @@ Error over_budget_error(const Plan& plan, const Inputs& inputs) {
   }
   error.figures[2] = {"context_tokens", context};
   const u32 batch = largest_batch(inputs, plan.rows_max, config);
+  const bool with_store = store_would_fit(inputs);
   config.kv_type = KvTypeChoice::q8_0;
   const u32 context_q8_0 = largest_context(inputs, plan, config);
   if (batch > 0) {
-    error.hint =
-        "the plan wants {0} bytes, the budget is {1}: lower -c (kv.context_tokens) to {2} or "
-        "engine.batch_rows_max to {3}, or raise the budget";
+    error.hint = kLowerRows[with_store];
     error.figures[3] = {"batch_rows_max", batch};
   } else if (context_q8_0 > context) {
-    error.hint =
-        "the plan wants {0} bytes, the budget is {1}: lower -c (kv.context_tokens) to {2}, or to "
-        "{3} together with --kv-type q8_0, or raise the budget";
+    error.hint = kLowerType[with_store];
     error.figures[3] = {"context_tokens_q8_0", context_q8_0};
   } else {
-    error.hint =
-        "the plan wants {0} bytes, the budget is {1}: lower -c (kv.context_tokens) to {2}, or "
-        "raise "
-        "the budget";
+    error.hint = kLowerContext[with_store];
   }
   return error;
 }

@@ -1,6 +1,6 @@
 // llama-bench's formats: a markdown table without constant columns, and JSON with its keys, which
-// format.h turns into CSV and JSON lines. Each adds ours (bytes a token, GB/s, share of the bandwidth
-// measured in this run, memory).
+// format.h turns into CSV and JSON lines. Each adds ours: bytes a token, GB/s, share of the
+// bandwidth measured in this run, memory.
 #pragma once
 
 #include <cmath>

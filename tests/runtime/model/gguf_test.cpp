@@ -318,6 +318,29 @@ TEST_CASE("a file that is cut at any byte is refused") {
   }
 }
 
+TEST_CASE("where data may miss, the head of a file is read, and says how much is missing") {
+  const Bytes whole = sample().bytes();
+  std::vector<std::byte> memory(kGgufMemoryBytesMax);
+  u32 n_read = 0;
+  for (u64 n_bytes = 0; n_bytes <= whole.size(); ++n_bytes) {
+    CAPTURE(n_bytes);
+    MemoryIo io;
+    Bump bump{memory};
+    const auto file =
+        GgufFile::read(io, io.add(std::span(whole).first(n_bytes)), bump, GgufData::may_miss);
+    if (!file) {
+      CHECK(file.error().status == Status::invalid_model);
+      CHECK(n_read == 0);  // the directory is cut
+      continue;
+    }
+    ++n_read;
+    const u64 data_end = whole.size() - 20;
+    CHECK(file->missing_bytes() == data_end - std::min(n_bytes, data_end));
+    CHECK(file->tensors().size() == sample().tensors.size());
+  }
+  CHECK(n_read > 50);
+}
+
 TEST_CASE("too little memory is an error of its own, at every size") {
   const Bytes bytes = sample().bytes();
   Opened opened(sample());
