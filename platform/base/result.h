@@ -1,7 +1,7 @@
-// How the core reports a failure, without exceptions and without allocating. An Error has a status,
-// a fixed text for the operator, up to four named numbers, and one short name that came from
-// outside (a tensor, a key, a path). Assertions are for our bugs, Result is for failures of the
-// world.
+// How the core reports a failure, without exceptions and without allocating. An Error has a status
+// and a reason for programs, a fixed text for the operator, up to four named numbers, and one short
+// name that came from outside (a tensor, a key, a path). Assertions are for our bugs, Result is for
+// failures of the world.
 #pragma once
 
 #include <array>
@@ -30,6 +30,31 @@ enum class Status : i32 {
   not_found = 12,       // no session is kept under this name
 };
 
+// Why, as a program decides by it: no code looks into a sentence. Values are part of the C ABI
+// (tarn_reason, which says what each one means): append only, never renumber.
+enum class Reason : i32 {
+  none = 0,
+  context_too_long = 1,
+  busy_sessions = 2,
+  busy_waiting = 3,
+  busy_kv = 4,
+  busy_calls = 5,
+  not_yet = 6,
+  no_memory = 7,
+  bad_field = 8,
+  bad_setting = 9,
+  wrong_state = 10,
+  name_not_found = 11,
+  name_in_use = 12,
+  no_store = 13,
+  store_held = 14,
+  store_unreadable = 15,
+  store_full = 16,
+  saved_otherwise = 17,
+  no_template = 18,
+  template_failed = 19,
+};
+
 // Returns the status' name in lower case with underscores, as text and JSON print it.
 const char* status_name(Status status);
 
@@ -53,6 +78,8 @@ class Detail {
 
 struct Error {
   Status status = Status::internal;
+  Reason reason = Reason::none;  // none: the status is all that a program acts on
+  const char* key = "";          // static storage: the field, or the key of the configuration
   // Static storage: one sentence that says what is wrong and what to do about it. "{2}" stands for
   // the value of figures[2].
   const char* hint = "";

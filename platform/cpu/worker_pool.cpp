@@ -80,6 +80,7 @@ Result<void> WorkerPool::start(const Options& options) {
   TARN_ASSERT(n_workers_ == 0);
   if (options.n_workers < 1 || options.n_workers > kWorkersMax) {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
                  .hint = "the number of threads is out of range",
                  .figures = {{{"threads", options.n_workers}, {"threads_max", kWorkersMax}}}});
   }
@@ -87,6 +88,7 @@ Result<void> WorkerPool::start(const Options& options) {
   for (const u32 cpu : options.cpus) {
     if (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &allowed)) continue;
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
                  .hint = "threads cannot be pinned there: name CPUs that this process may use",
                  .figures = {{{"cpu", cpu}}}});
   }

@@ -26,6 +26,7 @@ Result<DeviceChoice> device_choose(const char* wanted, u32 gpu_idx) {
   const std::string_view name = wanted;
   if (name != "cpu" && name != "auto" && name != "cuda") {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
                  .hint = "the device must be \"auto\", \"cpu\" or \"cuda\"",
                  .detail = Detail(name)});
   }

@@ -39,6 +39,7 @@ Result<IoBackendHandle> io_backend_create(const IoConfig& config, std::span<std:
   if (config.in_flight_max < 1 || config.in_flight_max > kIoInFlightMax || config.n_threads < 1 ||
       config.n_threads > kIoThreadsMax) {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
                  .hint = "io: in_flight_max or n_threads is out of range",
                  .figures = {{{"in_flight_max", config.in_flight_max},
                               {"its_limit", kIoInFlightMax},

@@ -15,6 +15,7 @@ namespace tarn {
 namespace {
 
 Unexpected open_failed(const IoOpenArgs& args, int error) {
+  Reason reason = Reason::none;
   const char* hint = "the file cannot be opened: check the path and the permissions";
   if (error == ENOENT) hint = "there is no such file: check the path";
   if (error == EACCES || error == EPERM) hint = "no permission for the file";
@@ -24,6 +25,7 @@ Unexpected open_failed(const IoOpenArgs& args, int error) {
   if (error == EISDIR) hint = "this is a folder: name a file in it";
   if (error == ENOTDIR) hint = "a part of the path is a file, and no folder: check the path";
   if (error == EWOULDBLOCK && args.exclusive) {
+    reason = Reason::store_held;
     hint = "another process or engine has the file open: wait for its end, or name another folder";
   }
   if (error == EROFS) hint = "the file system is read-only: mount it writable, or use another one";
@@ -31,6 +33,7 @@ Unexpected open_failed(const IoOpenArgs& args, int error) {
   if (error == EDQUOT) hint = "this user's disk quota is used up: raise it, or free some space";
   if (error == EMFILE || error == ENFILE) hint = "too many open files: raise RLIMIT_NOFILE";
   return fail({.status = Status::io_failed,
+               .reason = reason,
                .hint = hint,
                .detail = Detail(args.path),
                .figures = {{{"errno", static_cast<u64>(error)}}}});

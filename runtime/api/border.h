@@ -17,7 +17,19 @@ namespace tarn::api {
 const char* error_text();
 int32_t report(const Error& error);
 int32_t report(const Result<void>& result);
-int32_t refuse(const char* hint);
+// A field of a call that is refused; or a state of its handle, which has no name.
+struct Refusal {
+  constexpr Refusal() = default;
+  constexpr Refusal(const char* why) : hint(why) {}  // NOLINT: implicit by intent
+  constexpr Refusal(const char* name, const char* why) : field(name), hint(why) {}
+  constexpr explicit operator bool() const { return hint != nullptr; }
+  Error error() const;
+  const char* field = "";
+  const char* hint = nullptr;
+};
+int32_t refuse(const Refusal& why);
+tarn_error latest_error();
+void copy_figures(const Error& error, tarn_figure (&to)[4]);
 void describe_plan(const plan::Plan& plan, tarn_plan* out);
 
 inline constexpr const char* kBadStruct =
@@ -27,24 +39,24 @@ inline constexpr const char* kLaterStruct =
     "a newer libtarn";
 inline constexpr uint32_t kStructBytesMax = 4096;  // of any version
 
-// Copies the fields of the caller's version of a struct; newer fields stay zero. Returns the reason
-// if it cannot, or nullptr.
+// Copies the fields of the caller's version of a struct; newer fields stay zero. Returns why it
+// cannot, or nothing.
 template <class T>
-const char* copy_in(const T* from, T* to) {
+Refusal copy_in(const T* from, T* to) {
   static_assert(sizeof(T) <= kStructBytesMax);
   if (from == nullptr || from->struct_size < sizeof(from->struct_size) ||
       from->struct_size > kStructBytesMax) {
-    return kBadStruct;
+    return {"struct_size", kBadStruct};
   }
   const auto* bytes = reinterpret_cast<const char*>(from);
   const auto is_set = [](char byte) { return byte != 0; };
   if (from->struct_size > sizeof(T) &&
       std::any_of(bytes + sizeof(T), bytes + from->struct_size, is_set)) {
-    return kLaterStruct;
+    return {"struct_size", kLaterStruct};
   }
   *to = T{};
   std::memcpy(to, from, std::min<size_t>(from->struct_size, sizeof(T)));
-  return nullptr;
+  return {};
 }
 
 // What a session is created with, of options that may be NULL; or why not.
@@ -52,16 +64,16 @@ struct NewSession {
   engine::SessionArgs args{};
   void* user = nullptr;
 };
-inline const char* read_options(const tarn_session_options* options, NewSession* session) {
+inline Refusal read_options(const tarn_session_options* options, NewSession* session) {
   tarn_session_options own{};
-  const char* why_not = options == nullptr ? nullptr : copy_in(options, &own);
-  if (why_not != nullptr) return why_not;
+  const Refusal why_not = options == nullptr ? Refusal() : copy_in(options, &own);
+  if (why_not) return why_not;
   if (own.tenant != nullptr) session->args.tenant = own.tenant;
   if (own.priority != TARN_INTERACTIVE && own.priority != TARN_BACKGROUND)
-    return "priority must be TARN_INTERACTIVE or TARN_BACKGROUND";
+    return {"priority", "priority must be TARN_INTERACTIVE or TARN_BACKGROUND"};
   session->args.priority = static_cast<step::Priority>(own.priority);
   session->user = own.user;
-  return nullptr;
+  return {};
 }
 
 template <class T>
@@ -109,18 +121,18 @@ void copy_text(char (&to)[n], const char* from) {
 inline bool is_share(float recompute) {  // -1: TARN_RECOMPUTE_AUTO
   return recompute == -1.0f || (recompute >= 0.0f && recompute <= 1.0f);
 }
-inline constexpr const char* kBadShare =
-    "recompute must be TARN_RECOMPUTE_AUTO, or a share from 0 to 1";
+inline constexpr Refusal kBadShare{"recompute",
+                                   "recompute must be TARN_RECOMPUTE_AUTO, or a share from 0 to 1"};
 
 inline constexpr uint32_t kTextFlags = TARN_ADD_SPECIAL | TARN_PARSE_SPECIAL;
 inline constexpr const char* kBadFlags =
     "flags has a bit that this libtarn does not know: pass TARN_ADD_SPECIAL, TARN_PARSE_SPECIAL, "
     "both or 0";
 
-// The reason why a text and its flags are refused, or nullptr.
-inline const char* bad_text(const char* text, uint64_t text_bytes, uint32_t flags) {
-  if (text == nullptr && text_bytes > 0) return "text is NULL";
-  return (flags & ~kTextFlags) != 0 ? kBadFlags : nullptr;
+// Why a text and its flags are refused, or nothing.
+inline Refusal bad_text(const char* text, uint64_t text_bytes, uint32_t flags) {
+  if (text == nullptr && text_bytes > 0) return {"text", "text is NULL"};
+  return (flags & ~kTextFlags) != 0 ? Refusal("flags", kBadFlags) : Refusal();
 }
 
 inline text::EncodeOptions encode_options(uint32_t flags) {
@@ -233,21 +245,20 @@ class SessionCall : public Call {
   Handle* handle_;
 };
 
-inline constexpr const char* kNoName = "name is NULL: a kept session needs a name";
+inline constexpr Refusal kNoName{"name", "name is NULL: a kept session needs a name"};
 
-// Serve fn, unless the call is not allowed or its arguments are not: `why_not` is then the reason,
-// else nullptr.
+// Serve fn, unless the call is not allowed, or its arguments are not: `why_not` says so.
 template <class Fn>
-int32_t on_engine(const Way& way, tarn_engine* engine, const char* why_not, const Fn& fn) {
+int32_t on_engine(const Way& way, tarn_engine* engine, const Refusal& why_not, const Fn& fn) {
   const EngineCall call(engine);
   if (!call) return refuse(call.why_not());
-  return why_not != nullptr ? refuse(why_not) : call.serve(way, fn);
+  return why_not ? refuse(why_not) : call.serve(way, fn);
 }
 template <class Fn>
-int32_t on_session(const Way& way, tarn_session* session, const char* why_not, const Fn& fn) {
+int32_t on_session(const Way& way, tarn_session* session, const Refusal& why_not, const Fn& fn) {
   const SessionCall call(session);
   if (!call) return refuse(call.why_not());
-  return why_not != nullptr ? refuse(why_not) : call.serve(way, fn);
+  return why_not ? refuse(why_not) : call.serve(way, fn);
 }
 
 }  // namespace tarn::api

@@ -35,19 +35,21 @@ struct Chat {
   }
 };
 
-// The reason why the arguments of a call are refused, or nullptr.
-const char* read_args(const char* messages_json, uint64_t n_bytes, const tarn_chat_options* options,
-                      Chat* chat) {
+// Why the arguments of a call are refused, or nothing.
+Refusal read_args(const char* messages_json, uint64_t n_bytes, const tarn_chat_options* options,
+                  Chat* chat) {
   tarn_chat_options own{};
-  if (const char* why_not = options == nullptr ? nullptr : copy_in(options, &own)) return why_not;
-  if (messages_json == nullptr) return "messages_json is NULL: give a JSON array of messages";
+  if (const Refusal why_not = options == nullptr ? Refusal() : copy_in(options, &own))
+    return why_not;
+  if (messages_json == nullptr)
+    return {"messages_json", "messages_json is NULL: give a JSON array of messages"};
   *chat = {.messages = {messages_json, n_bytes},
            .tools = view_of(own.tools_json),
            .arguments = view_of(own.arguments_json),
            .add_generation_prompt = own.no_generation_prompt == 0,
            .has_chunks = own.has_chunks != 0,
            .recompute = own.has_chunks != 0 ? own.recompute : 1};
-  return is_share(chat->recompute) ? nullptr : kBadShare;
+  return is_share(chat->recompute) ? Refusal() : kBadShare;
 }
 
 // Where a rendered conversation goes.
@@ -66,6 +68,8 @@ struct Rendering {
         (text_max == 0 || from.size() <= text_max) && (ids_max == 0 || from_ids.size() <= ids_max);
     if (!fits) {
       return fail({.status = Status::invalid_request,
+                   .reason = Reason::bad_field,
+                   .key = "text_max",
                    .hint =
                        "text_max or ids_max is too small for this conversation: text_bytes_out and "
                        "n_ids_out have the lengths"});
@@ -82,13 +86,14 @@ int32_t render(const Way& way, tarn_engine* engine, const char* messages_json, u
   if (out.text_bytes != nullptr) *out.text_bytes = 0;
   if (out.n_ids != nullptr) *out.n_ids = 0;
   if (out.text_bytes == nullptr || out.n_ids == nullptr)
-    return refuse("text_bytes_out or n_ids_out is NULL");
+    return refuse({"text_bytes_out", "text_bytes_out or n_ids_out is NULL"});
   if (!call) return refuse(call.why_not());
   if (out.text == nullptr && out.text_max > 0)
-    return refuse("text_out is NULL and text_max is not 0");
-  if (out.ids == nullptr && out.ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
+    return refuse({"text_out", "text_out is NULL and text_max is not 0"});
+  if (out.ids == nullptr && out.ids_max > 0)
+    return refuse({"ids_out", "ids_out is NULL and ids_max is not 0"});
   Chat chat;
-  if (const char* why_not = read_args(messages_json, n_bytes, options, &chat))
+  if (const Refusal why_not = read_args(messages_json, n_bytes, options, &chat))
     return refuse(why_not);
   return call.serve_text(way, [chat, out](TextDesk& desk) -> Result<void> {
     TARN_TRY(const chat::Rendered rendered, desk.render(chat.args(), chat.has_chunks));
@@ -101,7 +106,7 @@ int32_t feed_chat(const Way& way, tarn_session* session, const char* messages_js
   const SessionCall call(session);
   if (!call) return refuse(call.why_not());
   Chat chat;
-  if (const char* why_not = read_args(messages_json, n_bytes, options, &chat))
+  if (const Refusal why_not = read_args(messages_json, n_bytes, options, &chat))
     return refuse(why_not);
   return call.serve_text(
       way,

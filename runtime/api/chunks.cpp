@@ -18,25 +18,25 @@ class Parts {
  public:
   Parts(const tarn_part* parts, u32 n) : parts_(parts), n_(n) {}
   u32 n() const { return n_; }
-  const char* read(u32 i, tarn_part* part) const {
+  Refusal read(u32 i, tarn_part* part) const {
     const auto* row = reinterpret_cast<const char*>(parts_) + u64{i} * parts_->struct_size;
     return copy_in(reinterpret_cast<const tarn_part*>(row), part);
   }
-  // Why they are refused, or nullptr.
-  const char* why_not() const {
-    if (n_ == 0) return nullptr;
-    if (parts_ == nullptr) return "parts is NULL and n_parts is not 0";
+  // Why they are refused, or nothing.
+  Refusal why_not() const {
+    if (n_ == 0) return {};
+    if (parts_ == nullptr) return {"parts", "parts is NULL and n_parts is not 0"};
     for (u32 i = 0; i < n_; ++i) {
       tarn_part part;
-      if (const char* why_not = read(i, &part)) return why_not;
-      if (part.text == nullptr && part.text_bytes > 0) return "a part's text is NULL";
+      if (const Refusal why_not = read(i, &part)) return why_not;
+      if (part.text == nullptr && part.text_bytes > 0) return {"parts", "a part's text is NULL"};
       if (part.text == nullptr && part.ids == nullptr && part.n_ids > 0)
-        return "a part has neither a text nor ids";
+        return {"parts", "a part has neither a text nor ids"};
       const bool is_empty = part.text != nullptr ? part.text_bytes == 0 : part.n_ids == 0;
       if (part.is_chunk != 0 && is_empty)
-        return "a chunk is empty: leave it out, or give it a text or ids";
+        return {"parts", "a chunk is empty: leave it out, or give it a text or ids"};
     }
-    return nullptr;
+    return {};
   }
 
  private:
@@ -48,8 +48,7 @@ Result<void> encode(TextDesk& desk, const Parts& parts, u32 flags) {
   u64 n_units = 0;
   for (u32 i = 0; i < parts.n(); ++i) {
     tarn_part part;
-    if (const char* why_not = parts.read(i, &part))
-      return fail({.status = Status::invalid_request, .hint = why_not});
+    if (const Refusal why_not = parts.read(i, &part)) return fail(why_not.error());
     n_units += TextDesk::n_units(part.text != nullptr ? part.text_bytes : part.n_ids);
   }
   TARN_CHECK(desk.begin_parts(n_units));
@@ -77,8 +76,8 @@ int32_t feed_parts(const Way& way, tarn_session* session, const tarn_part* parts
   const SessionCall call(session);
   if (!call) return refuse(call.why_not());
   const Parts all(parts, n_parts);
-  if (const char* why_not = all.why_not()) return refuse(why_not);
-  if ((flags & ~kTextFlags) != 0) return refuse(kBadFlags);
+  if (const Refusal why_not = all.why_not()) return refuse(why_not);
+  if ((flags & ~kTextFlags) != 0) return refuse({"flags", kBadFlags});
   if (!is_share(recompute)) return refuse(kBadShare);
   return call.serve_text(
       way, [all, flags](TextDesk& desk) { return encode(desk, all, flags); },

@@ -22,8 +22,12 @@ std::span<char> text_of(tarn_event* event) {
 void describe_reply(const Result<void>& result, tarn_event* out) {
   out->type = TARN_EVENT_REPLY;
   if (result) return;
-  out->status = static_cast<int32_t>(result.error().status);
-  out->text_bytes = static_cast<u32>(format_error(result.error(), out->text, sizeof out->text));
+  const Error& error = result.error();
+  out->status = static_cast<int32_t>(error.status);
+  out->text_bytes = static_cast<u32>(format_error(error, out->text, sizeof out->text));
+  out->reason = static_cast<int32_t>(error.reason);
+  out->key = error.key;
+  copy_figures(error, out->figures);
 }
 
 void describe_event(const engine::Event& event, tarn_event* out) {
@@ -45,6 +49,7 @@ void describe_event(const engine::Event& event, tarn_event* out) {
       out->type = TARN_EVENT_DONE;
       out->finish = static_cast<int32_t>(event.done.finish);
       out->status = static_cast<int32_t>(event.done.status);
+      out->reason = static_cast<int32_t>(event.done.reason);
       out->n_tokens = event.done.n_tokens;
       out->prefill_ns = event.done.prefill_ns;
       out->decode_ns = event.done.decode_ns;
@@ -59,6 +64,7 @@ void describe_event(const engine::Event& event, tarn_event* out) {
 }
 
 void describe(const service::Service::Taken& taken, Instance& instance, tarn_event* out) {
+  out->key = "";
   taken.is_reply ? describe_reply(taken.result, out) : describe_event(taken.event, out);
   out->session = instance.handle_of(taken.session);
   out->user = taken.user;
@@ -85,7 +91,8 @@ int32_t tarn_engine_fd(tarn_engine* engine) {
 int32_t tarn_engine_take(tarn_engine* engine, tarn_event* event_out) {
   const EngineCall call(engine);
   tarn_event out{};
-  if (!copy_out(out, event_out)) return refuse(kBadStruct);  // before an event is taken
+  if (!copy_out(out, event_out))
+    return refuse({"struct_size", kBadStruct});  // before an event is taken
   if (!call) return refuse(call.why_not());
   service::Service::Taken taken;
   if (const Result<void> done = call.service().take(&taken, text_of(&out)); !done)
@@ -98,7 +105,8 @@ int32_t tarn_engine_take(tarn_engine* engine, tarn_event* event_out) {
 int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms, tarn_event* event_out) {
   const SessionCall call(session);
   tarn_event out{};
-  if (!copy_out(out, event_out)) return refuse(kBadStruct);  // before an event is taken
+  if (!copy_out(out, event_out))
+    return refuse({"struct_size", kBadStruct});  // before an event is taken
   if (!call) return refuse(call.why_not());
   service::Service::Taken taken;
   const Result<void> done =
@@ -127,9 +135,13 @@ int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* opt
   } while (event.type != TARN_EVENT_DONE);
   if (event.status == TARN_OK) return TARN_OK;
   Error error{.status = static_cast<Status>(event.status),
+              .reason = static_cast<Reason>(event.reason),
               .hint = "the generation ended with an error"};
   const auto progress = call.service().progress(call.idx());
-  if (progress && progress->last_error.status != Status::ok) error.hint = progress->last_error.hint;
+  if (progress && progress->last_error.status != Status::ok) {
+    error.hint = progress->last_error.hint;
+    error.figures = progress->last_error.figures;
+  }
   return report(error);
 }
 
@@ -144,7 +156,7 @@ int32_t tarn_session_cancel(tarn_session* session) {
 int32_t tarn_session_info_get(tarn_session* session, tarn_session_info* info_out) {
   const SessionCall call(session);
   tarn_session_info out{};
-  if (!copy_out(out, info_out)) return refuse(kBadStruct);
+  if (!copy_out(out, info_out)) return refuse({"struct_size", kBadStruct});
   if (!call) return refuse(call.why_not());
   const auto progress = call.service().progress(call.idx());
   if (!progress) return report(progress.error());
@@ -161,11 +173,11 @@ int32_t tarn_session_info_get(tarn_session* session, tarn_session_info* info_out
 int32_t tarn_session_list(tarn_engine* engine, tarn_session_row* rows_out, uint64_t rows_max,
                           uint64_t* n_out) {
   const EngineCall call(engine);
-  if (n_out == nullptr) return refuse("n_out is NULL");
+  if (n_out == nullptr) return refuse({"n_out", "n_out is NULL"});
   *n_out = 0;
   if (!call) return refuse(call.why_not());
   Rows<tarn_session_row> rows(rows_out, rows_max);
-  if (!rows.is_valid()) return refuse(kBadRows);
+  if (!rows.is_valid()) return refuse({"struct_size", kBadRows});
   const Result<void> listed =
       call.service().for_each_session([&](SessionIdx idx, const service::SessionRow& session) {
         tarn_session_row row{};

@@ -10,7 +10,7 @@ extern "C" {
 int32_t tarn_session_explain(tarn_session* session, tarn_explanation* explanation_out) {
   const SessionCall call(session);
   tarn_explanation out{};
-  if (!copy_out(out, explanation_out)) return refuse(kBadStruct);
+  if (!copy_out(out, explanation_out)) return refuse({"struct_size", kBadStruct});
   if (!call) return refuse(call.why_not());
   const auto progress = call.service().progress(call.idx());
   if (!progress) return report(progress.error());

@@ -34,11 +34,15 @@ std::span<const u32> cpus_of(const tarn_options& options) {
 
 Result<Config> read_config(const tarn_options& options) {
   if (options.model_path == nullptr) {
-    return fail(
-        {.status = Status::invalid_config, .hint = "model_path is missing: name a GGUF file"});
+    return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_field,
+                 .key = "model_path",
+                 .hint = "model_path is missing: name a GGUF file"});
   }
   if (cpus_of(options).size() > kMaskCpus) {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_field,
+                 .key = "n_cpus",
                  .hint = "n_cpus is larger than any machine: name each CPU once, or none",
                  .figures = {{{"n_cpus", options.n_cpus}, {"limit", kMaskCpus}}}});
   }
@@ -95,6 +99,8 @@ Result<Instance*> Instance::open(const tarn_options& options, const Lent& lent) 
   TARN_TRY(open.config, read_config(options));
   if (open.config.budget_bytes == 0) {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
+                 .key = "memory.budget_bytes",
                  .hint = "no memory budget is set: set memory.budget_bytes (or budget_bytes of the "
                          "options) to the most that the engine may take"});
   }

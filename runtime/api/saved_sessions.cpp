@@ -29,6 +29,8 @@ Result<bool> is_ingested(Engine& engine, const tarn_ingest_options& options, con
   const std::span<const u32> saved = manifest.token_ids;
   if (saved.size() > ids.size() || !std::equal(saved.begin(), saved.end(), ids.begin())) {
     return fail({.status = Status::invalid_request,
+                 .reason = Reason::name_in_use,
+                 .key = "name",
                  .hint = "a saved session of this name has another text: choose another name "
                          "(--as), or delete that session (tarn store rm)",
                  .detail = Detail(name)});
@@ -52,26 +54,26 @@ int32_t read_all(tarn_session* session, const tarn_ingest_options& options) {
 }
 
 int32_t keep(const Way& way, tarn_session* session, const char* name) {
-  return on_session(way, session, name == nullptr ? kNoName : nullptr,
+  return on_session(way, session, name == nullptr ? kNoName : Refusal(),
                     [name](Engine& engine, SessionIdx idx) { return engine.autosave(idx, name); });
 }
 
 int32_t save(const Way& way, tarn_session* session, const char* name) {
-  return on_session(way, session, name == nullptr ? kNoName : nullptr,
+  return on_session(way, session, name == nullptr ? kNoName : Refusal(),
                     [name](Engine& engine, SessionIdx idx) { return engine.save(idx, name); });
 }
 
 int32_t restore(const Way& way, tarn_engine* engine, const tarn_session_options* options,
                 const char* name, tarn_session** session_out, tarn_restored* restored_out) {
   const EngineCall call(engine);
-  if (session_out == nullptr) return refuse("session_out is NULL");
+  if (session_out == nullptr) return refuse({"session_out", "session_out is NULL"});
   *session_out = nullptr;
   if (restored_out != nullptr && !copy_out(tarn_restored{}, restored_out))
-    return refuse(kBadStruct);
+    return refuse({"struct_size", kBadStruct});
   if (!call) return refuse(call.why_not());
   if (name == nullptr) return refuse(kNoName);
   NewSession begins;
-  if (const char* why_not = read_options(options, &begins)) return refuse(why_not);
+  if (const Refusal why_not = read_options(options, &begins)) return refuse(why_not);
   const auto take_up = [name, session_out, restored_out, args = begins.args,
                         &on = call.instance()](Engine& own) -> Result<void> {
     TARN_TRY(const auto restored, own.restore(name, args));
@@ -121,13 +123,15 @@ int32_t tarn_ingest(tarn_engine* engine, const tarn_ingest_options* options, con
                     const uint32_t* ids, uint64_t n_ids, tarn_ingested* ingested_out) {
   const EngineCall call(engine);
   tarn_ingested out{};
-  if (ingested_out != nullptr && !copy_out(out, ingested_out)) return refuse(kBadStruct);
+  if (ingested_out != nullptr && !copy_out(out, ingested_out))
+    return refuse({"struct_size", kBadStruct});
   if (!call) return refuse(call.why_not());
   tarn_ingest_options own{};
-  const char* why_not = options == nullptr ? nullptr : copy_in(options, &own);
-  if (why_not != nullptr) return refuse(why_not);
+  const Refusal why_not = options == nullptr ? Refusal() : copy_in(options, &own);
+  if (why_not) return refuse(why_not);
   if (name == nullptr) return refuse(kNoName);
-  if (ids == nullptr || n_ids == 0) return refuse("there are no ids: give the text's tokens");
+  if (ids == nullptr || n_ids == 0)
+    return refuse({"ids", "there are no ids: give the text's tokens"});
   bool is_there = false;
   uint64_t n_before = 0;
   Engine& on = call.engine();

@@ -41,13 +41,14 @@ engine::SamplerParams sampler_params(const tarn_generate_options& options) {
 using Stops = std::array<std::string_view, text::kStopsMax>;
 
 // What the options ask for; or why they are refused.
-const char* read_options(const tarn_generate_options& options, Stops* stops,
-                         engine::GenerateParams* params) {
-  if (options.n_stops > text::kStopsMax) return "at most 16 stop strings are allowed";
-  if (options.n_stops > 0 && options.stops == nullptr) return "stops is NULL";
-  if (options.n_logit_biases > 0 && options.logit_biases == nullptr) return "logit_biases is NULL";
+Refusal read_options(const tarn_generate_options& options, Stops* stops,
+                     engine::GenerateParams* params) {
+  if (options.n_stops > text::kStopsMax) return {"stops", "at most 16 stop strings are allowed"};
+  if (options.n_stops > 0 && options.stops == nullptr) return {"stops", "stops is NULL"};
+  if (options.n_logit_biases > 0 && options.logit_biases == nullptr)
+    return {"logit_biases", "logit_biases is NULL"};
   for (u32 i = 0; i < options.n_stops; ++i) {
-    if (options.stops[i] == nullptr) return "a stop string is NULL";
+    if (options.stops[i] == nullptr) return {"stops", "a stop string is NULL"};
     // A stop string that is too long is refused, without reading all of it.
     (*stops)[i] = {options.stops[i], strnlen(options.stops[i], text::kStopBytesMax + 1)};
   }
@@ -55,17 +56,17 @@ const char* read_options(const tarn_generate_options& options, Stops* stops,
   params->max_tokens = options.max_tokens;
   params->ignore_end = options.ignore_end != 0;
   params->stops = std::span(*stops).first(options.n_stops);
-  return nullptr;
+  return {};
 }
 
 int32_t create(const Way& way, tarn_engine* engine, const tarn_session_options* options,
                tarn_session** session_out) {
   const EngineCall call(engine);
-  if (session_out == nullptr) return refuse("session_out is NULL");
+  if (session_out == nullptr) return refuse({"session_out", "session_out is NULL"});
   *session_out = nullptr;
   if (!call) return refuse(call.why_not());
   NewSession begins;
-  if (const char* why_not = read_options(options, &begins)) return refuse(why_not);
+  if (const Refusal why_not = read_options(options, &begins)) return refuse(why_not);
   return call.serve(
       way,
       [args = begins.args, session_out, &on = call.instance()](Engine& own) -> Result<void> {
@@ -90,7 +91,8 @@ int32_t destroy(const Way& way, tarn_session* session) {
 }
 
 int32_t feed(const Way& way, tarn_session* session, const uint32_t* ids, uint64_t n_ids) {
-  const char* why_not = ids == nullptr && n_ids > 0 ? "ids is NULL" : nullptr;
+  Refusal why_not;
+  if (ids == nullptr && n_ids > 0) why_not = {"ids", "ids is NULL"};
   return on_session(way, session, why_not, [ids, n_ids](Engine& engine, SessionIdx idx) {
     return engine.feed(idx, {ids, n_ids});
   });
@@ -100,7 +102,7 @@ int32_t feed_text(const Way& way, tarn_session* session, const char* text, uint6
                   uint32_t flags) {
   const SessionCall call(session);
   if (!call) return refuse(call.why_not());
-  if (const char* why_not = bad_text(text, text_bytes, flags)) return refuse(why_not);
+  if (const Refusal why_not = bad_text(text, text_bytes, flags)) return refuse(why_not);
   return call.serve_text(
       way,
       [whole = std::string_view(text, text_bytes), flags](TextDesk& desk) {
@@ -113,10 +115,10 @@ int32_t generate(const Way& way, tarn_session* session, const tarn_generate_opti
   const SessionCall call(session);
   if (!call) return refuse(call.why_not());
   tarn_generate_options own;
-  if (const char* why_not = copy_in(options, &own)) return refuse(why_not);
+  if (const Refusal why_not = copy_in(options, &own)) return refuse(why_not);
   Stops stops;
   engine::GenerateParams checked;
-  if (const char* why_not = read_options(own, &stops, &checked)) return refuse(why_not);
+  if (const Refusal why_not = read_options(own, &stops, &checked)) return refuse(why_not);
   const u64 deadline_ns =
       own.deadline_ms == 0 ? 0 : call.instance().now_ns() + u64{own.deadline_ms} * 1'000'000;
   // What the options point to is read again where it is used: it has no place in a call.
@@ -127,14 +129,15 @@ int32_t generate(const Way& way, tarn_session* session, const tarn_generate_opti
         if (has_ended && on.is_read(idx)) {
           return fail(
               {.status = Status::invalid_request,
+               .reason = Reason::wrong_state,
                .hint =
                    "the last generation's events are unread: call tarn_session_poll until DONE, "
                    "then generate"});
         }
         Stops own_stops;
         engine::GenerateParams params{.deadline_ns = deadline_ns};
-        if (const char* why_not = read_options(own, &own_stops, &params)) {
-          return fail({.status = Status::invalid_request, .hint = why_not});
+        if (const Refusal why_not = read_options(own, &own_stops, &params)) {
+          return fail(why_not.error());
         }
         TARN_CHECK(engine.generate(idx, params));
         on.begin_reading(idx);
@@ -145,10 +148,11 @@ int32_t generate(const Way& way, tarn_session* session, const tarn_generate_opti
 int32_t tokens(const Way& way, tarn_session* session, uint64_t begin, uint32_t* ids_out,
                uint64_t ids_max, uint64_t* n_out) {
   const SessionCall call(session);
-  if (n_out == nullptr) return refuse("n_out is NULL");
+  if (n_out == nullptr) return refuse({"n_out", "n_out is NULL"});
   *n_out = 0;
   if (!call) return refuse(call.why_not());
-  if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
+  if (ids_out == nullptr && ids_max > 0)
+    return refuse({"ids_out", "ids_out is NULL and ids_max is not 0"});
   return call.serve(way, [=](Engine& engine, SessionIdx idx) -> Result<void> {
     const engine::Session& state = engine.session_state(idx);
     if (begin >= state.n_ids) return {};
@@ -165,16 +169,17 @@ int32_t wait(const Way& way, tarn_session* session, int32_t timeout_ms) {
 
 int32_t truncate(const Way& way, tarn_session* session, uint64_t n_tokens) {
   const bool has_fewer = n_tokens > UINT32_MAX;
-  return on_session(way, session,
-                    has_fewer ? "the session has fewer tokens than n_tokens" : nullptr,
-                    [n_tokens](Engine& engine, SessionIdx idx) {
-                      return engine.truncate(idx, static_cast<u32>(n_tokens));
-                    });
+  return on_session(
+      way, session,
+      has_fewer ? Refusal("n_tokens", "the session has fewer tokens than n_tokens") : Refusal(),
+      [n_tokens](Engine& engine, SessionIdx idx) {
+        return engine.truncate(idx, static_cast<u32>(n_tokens));
+      });
 }
 
 int32_t fork_session(const Way& way, tarn_session* session, tarn_session** session_out) {
   const SessionCall call(session);
-  if (session_out == nullptr) return refuse("session_out is NULL");
+  if (session_out == nullptr) return refuse({"session_out", "session_out is NULL"});
   *session_out = nullptr;
   if (!call) return refuse(call.why_not());
   return call.serve(

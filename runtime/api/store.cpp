@@ -8,7 +8,7 @@ using engine::Engine;
 
 namespace {
 
-constexpr const char* kNoPath = "path is NULL: name the file";
+constexpr Refusal kNoPath{"path", "path is NULL: name the file"};
 constexpr const char* kBadStored =
     "rows_out[0].struct_size must be sizeof(tarn_stored), and is the size of each row";
 
@@ -40,8 +40,9 @@ int32_t list(const Way& way, tarn_engine* engine, const char* tenant, tarn_store
              uint64_t rows_max, uint64_t* n_out) {
   if (n_out != nullptr) *n_out = 0;
   const Rows<tarn_stored> rows(rows_out, rows_max);
-  const char* why_not = rows.is_valid() ? nullptr : kBadStored;
-  if (n_out == nullptr) why_not = "n_out is NULL";
+  Refusal why_not;
+  if (!rows.is_valid()) why_not = {"struct_size", kBadStored};
+  if (n_out == nullptr) why_not = {"n_out", "n_out is NULL"};
   return on_engine(way, engine, why_not, [tenant, rows, n_out](Engine& own) -> Result<void> {
     TARN_TRY(reuse::SessionCopy* const copy, own.archive().files());
     Listing out{rows, copy->tenant_key(tenant_of(tenant))};
@@ -59,7 +60,7 @@ int32_t remove(const Way& way, tarn_engine* engine, const char* tenant, const ch
 
 int32_t check(const Way& way, tarn_engine* engine, int32_t removes,
               tarn_store_checked* checked_out) {
-  if (!copy_out(tarn_store_checked{}, checked_out)) return refuse(kBadStruct);
+  if (!copy_out(tarn_store_checked{}, checked_out)) return refuse({"struct_size", kBadStruct});
   return on_engine(way, engine, nullptr, [removes, checked_out](Engine& own) -> Result<void> {
     TARN_TRY(reuse::SessionCopy* const copy, own.archive().files());
     TARN_TRY(const reuse::CheckDone done, copy->check({.removes = removes != 0}));
@@ -75,9 +76,9 @@ int32_t check(const Way& way, tarn_engine* engine, int32_t removes,
 
 int32_t pack(const Way& way, tarn_engine* engine, const char* const* names, uint32_t n_names,
              const char* path) {
-  const char* why_not = path == nullptr ? kNoPath : nullptr;
+  Refusal why_not = path == nullptr ? kNoPath : Refusal();
   if (names == nullptr && n_names > 0) why_not = kNoName;
-  for (uint32_t i = 0; why_not == nullptr && i < n_names; ++i) {
+  for (uint32_t i = 0; !why_not && i < n_names; ++i) {
     if (names[i] == nullptr) why_not = kNoName;
   }
   return on_engine(way, engine, why_not,
@@ -90,8 +91,8 @@ int32_t pack(const Way& way, tarn_engine* engine, const char* const* names, uint
 int32_t unpack(const Way& way, tarn_engine* engine, const char* path, const char* name,
                tarn_unpacked* unpacked_out) {
   if (unpacked_out != nullptr && !copy_out(tarn_unpacked{}, unpacked_out))
-    return refuse(kBadStruct);
-  return on_engine(way, engine, path == nullptr ? kNoPath : nullptr,
+    return refuse({"struct_size", kBadStruct});
+  return on_engine(way, engine, path == nullptr ? kNoPath : Refusal(),
                    [path, name, unpacked_out](Engine& own) -> Result<void> {
                      TARN_TRY(const reuse::ImportDone done,
                               own.archive().import_from(path, name != nullptr ? name : ""));
@@ -156,7 +157,7 @@ int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* p
   return on_engine(kWaits, engine,
                    name == nullptr   ? kNoName
                    : path == nullptr ? kNoPath
-                                     : nullptr,
+                                     : Refusal(),
                    [name, path](Engine& own) -> Result<reuse::ExportDone> {
                      TARN_TRY(reuse::SessionCopy* const copy, own.archive().files());
                      return copy->write(name, path);

@@ -16,20 +16,37 @@ namespace tarn::api {
 namespace {
 
 thread_local char t_error_text[512] = "";
+thread_local tarn_error t_error{};
 
 }  // namespace
 
 const char* error_text() { return t_error_text; }
+tarn_error latest_error() { return t_error; }
 
 int32_t report(const Error& error) {
   format_error(error, t_error_text, sizeof t_error_text);
-  return static_cast<int32_t>(error.status);
+  t_error.status = static_cast<int32_t>(error.status);
+  t_error.reason = static_cast<int32_t>(error.reason);
+  t_error.key = error.key;
+  copy_figures(error, t_error.figures);
+  return t_error.status;
 }
 
 int32_t report(const Result<void>& result) { return result ? TARN_OK : report(result.error()); }
 
-int32_t refuse(const char* hint) {
-  return report(Error{.status = Status::invalid_request, .hint = hint});
+Error Refusal::error() const {
+  return {.status = Status::invalid_request,
+          .reason = field[0] == '\0' ? Reason::wrong_state : Reason::bad_field,
+          .key = field,
+          .hint = hint};
+}
+
+int32_t refuse(const Refusal& why) { return report(why.error()); }
+
+void copy_figures(const Error& error, tarn_figure (&to)[4]) {
+  std::ranges::transform(error.figures, to, [](const Figure& figure) {
+    return tarn_figure{figure.name == nullptr ? "" : figure.name, figure.value};
+  });
 }
 
 void describe_plan(const plan::Plan& plan, tarn_plan* out) {
@@ -113,7 +130,7 @@ void describe_status(const Engine& engine, tarn_engine_status* out) {
 int32_t status_get(const Way& way, tarn_engine* handle, tarn_engine_status* status_out) {
   const EngineCall call(handle);
   tarn_engine_status out{};
-  if (!copy_out(out, status_out)) return refuse(kBadStruct);
+  if (!copy_out(out, status_out)) return refuse({"struct_size", kBadStruct});
   if (!call) return refuse(call.why_not());
   const int32_t status = call.serve(way, [status_out](const Engine& engine) -> Result<void> {
     tarn_engine_status own{};
@@ -130,15 +147,18 @@ int32_t status_get(const Way& way, tarn_engine* handle, tarn_engine_status* stat
 int32_t tokenize(const Way& way, tarn_engine* engine, const char* text, uint64_t text_bytes,
                  uint32_t flags, uint32_t* ids_out, uint64_t ids_max, uint64_t* n_out) {
   const EngineCall call(engine);
-  if (n_out == nullptr) return refuse("n_out is NULL");
+  if (n_out == nullptr) return refuse({"n_out", "n_out is NULL"});
   *n_out = 0;
   if (!call) return refuse(call.why_not());
-  if (const char* why_not = bad_text(text, text_bytes, flags)) return refuse(why_not);
-  if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
+  if (const Refusal why_not = bad_text(text, text_bytes, flags)) return refuse(why_not);
+  if (ids_out == nullptr && ids_max > 0)
+    return refuse({"ids_out", "ids_out is NULL and ids_max is not 0"});
   return call.serve_text(way, [=](service::TextDesk& desk) -> Result<void> {
     TARN_TRY(*n_out, desk.encode({text, text_bytes}, encode_options(flags), {ids_out, ids_max}));
     if (*n_out <= ids_max) return {};
     return fail({.status = Status::invalid_request,
+                 .reason = Reason::bad_field,
+                 .key = "ids_max",
                  .hint = "ids_max is too small for the ids of this text: n_out has the count"});
   });
 }
@@ -149,6 +169,12 @@ extern "C" {
 
 const char* tarn_error_text(void) { return error_text(); }
 
+int32_t tarn_error_get(tarn_error* error_out) {
+  tarn_error own = latest_error();
+  if (own.key == nullptr) own.key = "";
+  return copy_out(own, error_out) ? TARN_OK : refuse({"struct_size", kBadStruct});
+}
+
 const char* tarn_status_name(int32_t status) { return status_name(static_cast<Status>(status)); }
 
 const char* tarn_finish_name(int32_t finish) {
@@ -156,10 +182,10 @@ const char* tarn_finish_name(int32_t finish) {
 }
 
 int32_t tarn_open(const tarn_options* options, tarn_engine** engine_out) {
-  if (engine_out == nullptr) return refuse("engine_out is NULL");
+  if (engine_out == nullptr) return refuse({"engine_out", "engine_out is NULL"});
   *engine_out = nullptr;
   tarn_options own;
-  if (const char* why_not = copy_in(options, &own)) return refuse(why_not);
+  if (const Refusal why_not = copy_in(options, &own)) return refuse(why_not);
   Result<Instance*> instance = Instance::open(own);
   if (!instance) return report(instance.error());
   *engine_out = reinterpret_cast<tarn_engine*>(*instance);
@@ -173,8 +199,8 @@ void tarn_close(tarn_engine* engine) {
 int32_t tarn_plan_memory(const tarn_options* options, tarn_plan* plan_out) {
   tarn_options own;
   tarn_plan out{};
-  if (!copy_out(out, plan_out)) return refuse(kBadStruct);
-  if (const char* why_not = copy_in(options, &own)) return refuse(why_not);
+  if (!copy_out(out, plan_out)) return refuse({"struct_size", kBadStruct});
+  if (const Refusal why_not = copy_in(options, &own)) return refuse(why_not);
   Result<engine::PlanReport> report_or = Instance::plan(own);
   if (!report_or) return report(report_or.error());
   describe_plan(report_or->plan, &out);
@@ -186,7 +212,7 @@ int32_t tarn_plan_memory(const tarn_options* options, tarn_plan* plan_out) {
 int32_t tarn_engine_plan(tarn_engine* engine, tarn_plan* plan_out) {
   const EngineCall call(engine);
   tarn_plan out{};
-  if (!copy_out(out, plan_out)) return refuse(kBadStruct);
+  if (!copy_out(out, plan_out)) return refuse({"struct_size", kBadStruct});
   if (!call) return refuse(call.why_not());
   describe_plan(call.engine().plan(), &out);
   copy_out(out, plan_out);
@@ -214,19 +240,20 @@ int32_t tarn_submit_tokenize(tarn_engine* engine, const char* text, uint64_t tex
 int32_t tarn_piece(tarn_engine* engine, uint32_t token, char* bytes_out, uint64_t bytes_max,
                    uint64_t* n_out) {
   const EngineCall call(engine);
-  if (n_out == nullptr) return refuse("n_out is NULL");
+  if (n_out == nullptr) return refuse({"n_out", "n_out is NULL"});
   *n_out = 0;
   if (!call) return refuse(call.why_not());
   if (bytes_out == nullptr && bytes_max > 0)
-    return refuse("bytes_out is NULL and bytes_max is not 0");
+    return refuse({"bytes_out", "bytes_out is NULL and bytes_max is not 0"});
   if (token >= call.engine().text().tokenizer().n_vocab()) {
-    return refuse("the token is not in the vocabulary");
+    return refuse({"token", "the token is not in the vocabulary"});
   }
   std::array<char, plan::kPieceBytesMax> piece;
   const u64 n = call.engine().text().tokenizer().piece(token, /*special=*/true, piece);
   if (n <= bytes_max) std::copy_n(piece.begin(), n, bytes_out);
   *n_out = n;
-  return n <= bytes_max ? TARN_OK : refuse("bytes_max is too small: n_out has the length");
+  return n <= bytes_max ? TARN_OK
+                        : refuse({"bytes_max", "bytes_max is too small: n_out has the length"});
 }
 
 int32_t tarn_is_end(tarn_engine* engine, uint32_t token) {

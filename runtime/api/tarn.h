@@ -30,7 +30,8 @@
  * forked in a hook must end there, by exec or _exit.
  *
  * Errors. Functions return a tarn_status; 0 is success. After a failure tarn_error_text() has one
- * sentence that names the remedy. Out-parameters are zeroed on failure. If an assertion inside the
+ * sentence for people, which names the remedy, and tarn_error_get() the reason (tarn_reason) and
+ * its figures for programs. Out-parameters are zeroed on failure. If an assertion inside the
  * library fails, the fatal hook is called once and the engine is dead. Every later call that needs
  * its thread returns TARN_INTERNAL; the process continues. If it failed in a text, that holds for
  * calls with a text alone. A count is compared with its limit before its elements are read.
@@ -86,6 +87,44 @@ typedef enum tarn_status {
   TARN_NOT_FOUND = 12       /* no session is kept under this name */
 } tarn_status;
 
+/* Why, for a program that acts on it: no program needs to look into a text. Behind a value stands
+ * what `key` and the figures of tarn_error have. Values are stable: new ones are appended. */
+typedef enum tarn_reason {
+  TARN_REASON_NONE = 0,              /* the status says all that a program can act on */
+  TARN_REASON_CONTEXT_TOO_LONG = 1,  /* n_prompt_tokens (at least), n_ctx: shorten the prompt */
+  TARN_REASON_BUSY_SESSIONS = 2,     /* sessions_max are open: try again when one is destroyed */
+  TARN_REASON_BUSY_WAITING = 3,      /* waiting, retry_ms: waiting_max wait; try again then */
+  TARN_REASON_BUSY_KV = 4,           /* other sessions hold the KV: try again */
+  TARN_REASON_BUSY_CALLS = 5,        /* calls: take replies, then submit again */
+  TARN_REASON_NOT_YET = 6,           /* no event, or not computed, within the time allowed */
+  TARN_REASON_NO_MEMORY = 7,         /* key: the setting that bounds the memory for texts */
+  TARN_REASON_BAD_FIELD = 8,         /* key: the argument or field, by its name in this header */
+  TARN_REASON_BAD_SETTING = 9,       /* key: of the configuration */
+  TARN_REASON_WRONG_STATE = 10,      /* the session or engine takes no such call now */
+  TARN_REASON_NAME_NOT_FOUND = 11,   /* no session is kept under this name */
+  TARN_REASON_NAME_IN_USE = 12,      /* by an open session, or for another text */
+  TARN_REASON_NO_STORE = 13,         /* the engine keeps no sessions */
+  TARN_REASON_STORE_HELD = 14,       /* another process or engine has the store open */
+  TARN_REASON_STORE_UNREADABLE = 15, /* what was saved is damaged, or a newer version's */
+  TARN_REASON_STORE_FULL = 16,       /* its room or its writes of today are used up */
+  TARN_REASON_SAVED_OTHERWISE = 17,  /* key: the first setting that differs from the session's */
+  TARN_REASON_NO_TEMPLATE = 18,      /* the model's file has no chat template */
+  TARN_REASON_TEMPLATE_FAILED = 19   /* the chat template refuses these messages, or fails */
+} tarn_reason;
+
+typedef struct tarn_figure {
+  const char* name; /* "": none */
+  uint64_t value;
+} tarn_figure;
+
+/* A failure as a program reads it. Its texts are constants of the library. */
+typedef struct tarn_error {
+  uint32_t struct_size;
+  int32_t status, reason; /* a tarn_status, a tarn_reason */
+  const char* key;        /* "": none */
+  tarn_figure figures[4]; /* those that tarn_error_text() shows */
+} tarn_error;
+
 /* Owned by the caller from tarn_open to tarn_close. */
 typedef struct tarn_engine tarn_engine;
 /* Owned by the caller from create or fork to destroy; dies with its engine at the latest. */
@@ -128,6 +167,8 @@ TARN_API void tarn_close(tarn_engine* engine);
 
 /* The text of this thread's latest failure, valid until its next tarn_ call. Never NULL. */
 TARN_API const char* tarn_error_text(void);
+/* The same failure for a program. TARN_INVALID_REQUEST: error_out has no struct_size. */
+TARN_API int32_t tarn_error_get(tarn_error* error_out);
 /* The status' name, as in JSON output ("over_budget"). Never NULL. */
 TARN_API const char* tarn_status_name(int32_t status);
 
@@ -335,6 +376,9 @@ typedef struct tarn_event {
   void* user;            /* the session's; in a reply to create or restore the options' */
   void* request;         /* REPLY: as it was submitted */
   uint32_t n_placed, n_recomputed; /* DONE: of chunks (tarn_chunks.h); placed ones: approximate */
+  int32_t reason;                  /* REPLY, DONE: a tarn_reason */
+  const char* key;                 /* REPLY: as tarn_error has it */
+  tarn_figure figures[4];
 } tarn_event;
 
 /* Starts to generate after the fed tokens, of which there must be at least one. Read the events

@@ -55,7 +55,8 @@ bool render_all(Machine& m, const RenderArgs& args) {
                             std::all_of(messages->items, messages->items + messages->n, is_dict);
   if (!are_messages || messages->n == 0) {
     return m
-        .refuse("messages must be a JSON array of objects with role and content, and not empty", "")
+        .bad_field("messages",
+                   "messages must be a JSON array of objects with role and content, and not empty")
         .no();
   }
   Value tools = make_none();
@@ -63,7 +64,7 @@ bool render_all(Machine& m, const RenderArgs& args) {
     const auto read = read_json(m, args.tools, "tools", kFromCaller, false);
     if (!read) return false;
     if (!read->is(Kind::list) && !read->is(Kind::none)) {
-      return m.refuse("tools must be a JSON array", "").no();
+      return m.bad_field("tools", "tools must be a JSON array").no();
     }
     tools = *read;
   }
@@ -72,7 +73,8 @@ bool render_all(Machine& m, const RenderArgs& args) {
     const auto read = read_json(m, args.arguments, "arguments", kFromCaller, false);
     if (!read) return false;
     if (!read->is(Kind::dict)) {
-      return m.refuse("the arguments of a chat template must be a JSON object", "").no();
+      return m.bad_field("arguments", "the arguments of a chat template must be a JSON object")
+          .no();
     }
     arguments = *read;
   }

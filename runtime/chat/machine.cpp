@@ -20,8 +20,11 @@ Machine::Machine(const Program& of, std::span<std::byte> memory, const std::tm& 
 
 Failed Machine::refuse(const char* hint, std::string_view detail, Status status) {
   if (!has_failed()) {
-    error_ = {
-        .status = status, .hint = hint, .detail = Detail(detail), .figures = {{{"line", line_}}}};
+    error_ = {.status = status,
+              .reason = Reason::template_failed,
+              .hint = hint,
+              .detail = Detail(detail),
+              .figures = {{{"line", line_}}}};
   }
   return {};
 }
@@ -40,16 +43,33 @@ Failed Machine::wrong(std::string_view what) {
       what);
 }
 
+Failed Machine::bad_field(const char* field, const char* hint) {
+  if (!has_failed()) {
+    error_ = {
+        .status = Status::invalid_request, .reason = Reason::bad_field, .key = field, .hint = hint};
+  }
+  return {};
+}
+
 Failed Machine::no_memory() {
-  return refuse(
-      "the conversation needs more memory than there is for rendering it: shorten it, or "
-      "raise chat.memory_bytes",
-      "");
+  if (!has_failed()) {
+    error_ = {
+        .status = Status::invalid_request,
+        .reason = Reason::no_memory,
+        .key = "chat.memory_bytes",
+        .hint =
+            "the conversation needs more memory than there is for rendering it: shorten it, or "
+            "raise chat.memory_bytes",
+        .figures = {{{"line", line_}}}};
+  }
+  return {};
 }
 
 Failed Machine::refuse_json(const char* what, u64 at) {
   if (!has_failed()) {
     error_ = {.status = Status::invalid_request,
+              .reason = Reason::bad_field,
+              .key = what,
               .hint = "no JSON, or no UTF-8, from this byte on",
               .detail = Detail(what),
               .figures = {{{"byte", at}}}};

@@ -38,8 +38,9 @@ class Machine {
 
   // ---- errors
   Failed refuse(const char* hint, std::string_view detail, Status status = Status::invalid_request);
-  Failed unknown(std::string_view what);  // what the interpreter does not know
-  Failed wrong(std::string_view what);    // Jinja2 would raise an error, too
+  Failed unknown(std::string_view what);                  // what the interpreter does not know
+  Failed wrong(std::string_view what);                    // Jinja2 would raise an error, too
+  Failed bad_field(const char* field, const char* hint);  // in the caller's JSON
   Failed no_memory();
   Failed refuse_json(const char* what, u64 at);
   bool has_failed() const { return error_.status != Status::ok; }

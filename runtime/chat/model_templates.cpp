@@ -17,6 +17,8 @@ Result<std::string_view> named_template(std::string_view wanted) {
   if (wanted.find('{') == std::string_view::npos) {
     if (const auto source = built_in_template(wanted)) return *source;
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
+                 .key = "chat_template",
                  .hint = "there is no built-in chat template of this name; `tarn template --help` "
                          "lists them, and the text of a template has a brace",
                  .detail = Detail(wanted)});
@@ -91,6 +93,8 @@ Result<Rendered> ModelTemplates::render(RenderArgs args) const {
   if (!chosen) return fail(chosen.error());
   if (!chosen->is_there()) {
     return fail({.status = Status::unsupported,
+                 .reason = Reason::no_template,
+                 .key = "chat_template",
                  .hint = "the model's file has no chat template: give one with --chat-template "
                          "(chat_template of the options), such as chatml"});
   }
@@ -98,6 +102,7 @@ Result<Rendered> ModelTemplates::render(RenderArgs args) const {
   TARN_TRY(const Rendered rendered, chosen->render(args, memory_));
   if (rendered.text.empty()) {
     return fail({.status = Status::invalid_request,
+                 .reason = Reason::template_failed,
                  .hint = "the chat template writes nothing for these messages: check their roles, "
                          "or pass another with --chat-template (chat_template)"});
   }

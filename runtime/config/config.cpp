@@ -82,6 +82,8 @@ u64 unit_bytes(std::string_view unit) {
 
 Error range_error(const char* key, u64 min, u64 max) {
   return {.status = Status::invalid_config,
+          .reason = Reason::bad_setting,
+          .key = key,
           .hint = "a value is out of its range",
           .detail = Detail(key),
           .figures = {{{"min", min}, {"max", max}}}};
@@ -96,6 +98,8 @@ Error choice_error(const char* key, ChoiceNames names) {
     separator = " | ";
   }
   return {.status = Status::invalid_config,
+          .reason = Reason::bad_setting,
+          .key = key,
           .hint = "a value is not one of its key's names",
           .detail = Detail(detail.view())};
 }
@@ -111,6 +115,8 @@ bool is_plain_text(std::span<const char> text) {
 
 Error text_error(const char* key, u64 bytes_max) {
   return {.status = Status::invalid_config,
+          .reason = Reason::bad_setting,
+          .key = key,
           .hint =
               "a text here is made of printable ASCII characters without quotes, backslash and "
               "question mark, and is no longer than bytes_max",
@@ -153,7 +159,10 @@ constexpr GoneKey kGoneKeys[] = {
 Error unknown_key_error(std::string_view name) {
   for (const GoneKey& gone : kGoneKeys) {
     if (name != gone.key) continue;
-    return {.status = Status::invalid_config, .hint = gone.hint, .detail = Detail(name)};
+    return {.status = Status::invalid_config,
+            .reason = Reason::bad_setting,
+            .hint = gone.hint,
+            .detail = Detail(name)};
   }
   DetailText detail;
   constexpr u64 kShownBytes = 32;  // leaves room for the longest key
@@ -161,6 +170,7 @@ Error unknown_key_error(std::string_view name) {
   const std::string_view nearest = nearest_key(name);
   if (!nearest.empty()) detail << " -> " << nearest;
   return {.status = Status::invalid_config,
+          .reason = Reason::bad_setting,
           .hint = nearest.empty() ? "a key is unknown: configs/README.md lists the known ones"
                                   : "a key is unknown; the nearest known one follows the arrow",
           .detail = Detail(detail.view())};
@@ -208,17 +218,23 @@ Result<void> config_validate(const Config& config) {
   TARN_CHECK(ranges.result);
   if (config.model_sha256[0] != '\0' && !is_sha256(config.model_sha256.data())) {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
+                 .key = "model.sha256",
                  .hint = "a SHA-256 has 64 hexadecimal digits; tarn inspect --hash prints a file's",
                  .detail = Detail("model.sha256")});
   }
   if (config.page_tokens % 16 != 0) {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
+                 .key = "kv.page_tokens",
                  .hint = "a page holds a multiple of 16 tokens",
                  .detail = Detail("kv.page_tokens"),
                  .figures = {{{"page_tokens", config.page_tokens}}}});
   }
   if (config.batch_rows_max < config.sessions_max) {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
+                 .key = "engine.batch_rows_max",
                  .hint =
                      "a step must hold one row of every session: raise engine.batch_rows_max or "
                      "lower engine.sessions_max",
@@ -229,6 +245,8 @@ Result<void> config_validate(const Config& config) {
   TARN_CHECK(select_config_validate(config.select));
   if (config.select.iterations == 0 && config.box.layer.update_ps == 0) {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
+                 .key = "select.iterations",
                  .hint = "with 0 iterations the box's costs (box.*) decide, and they are not set: "
                          "measure them with tarn calibrate -m MODEL -o FILE, and give --config "
                          "FILE",
@@ -259,6 +277,7 @@ Result<u64> parse_bytes(std::string_view text) {
   const Checked bytes = whole * unit + decimals * unit / decimals_scale;
   if (!well_formed || !bytes.valid()) {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
                  .hint = "a size is a whole number of bytes, or a number directly followed by KiB, "
                          "MiB, GiB or TiB, below 16 EiB",
                  .detail = Detail(text)});

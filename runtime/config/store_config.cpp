@@ -5,6 +5,8 @@ namespace {
 
 Unexpected broken(const char* key, const char* hint, u64 value) {
   return fail({.status = Status::invalid_config,
+               .reason = Reason::bad_setting,
+               .key = key,
                .hint = hint,
                .detail = Detail(key),
                .figures = {Figure{"value", value}}});

@@ -38,7 +38,11 @@ Error at_position(Error error, const toml::source_position& position) {
 }
 
 Error key_error(const char* hint, const char* key, const toml::node& node) {
-  return at_position({.status = Status::invalid_config, .hint = hint, .detail = Detail(key)},
+  return at_position({.status = Status::invalid_config,
+                      .reason = Reason::bad_setting,
+                      .key = key,
+                      .hint = hint,
+                      .detail = Detail(key)},
                      node.source().begin);
 }
 
@@ -93,6 +97,7 @@ std::optional<Error> find_too_many_dots(std::string_view text) {
     if (c == '.') ++n_dots;
     if (n_dots > kDotsPerLineMax) {
       return Error{.status = Status::invalid_config,
+                   .reason = Reason::bad_setting,
                    .hint = "a line has more dots than any key or value needs",
                    .figures = {{{"dots_max", kDotsPerLineMax}, {"line", line}}}};
     }
@@ -239,6 +244,7 @@ Result<Config> read(std::string_view text, Config config, Origins* origins) {
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
     return fail(at_position({.status = Status::invalid_config,
+                             .reason = Reason::bad_setting,
                              .hint = "the configuration is not valid TOML, or gives a key twice",
                              .detail = Detail(without_prefix(error.description()))},
                             error.source().begin));
@@ -260,6 +266,7 @@ Result<Config> read(std::string_view text, Config config, Origins* origins) {
 Result<Config> config_from_toml(std::string_view text, Config base, Origins* origins) {
   if (text.size() > kConfigTextBytesMax) {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
                  .hint = "the configuration is larger than any real one",
                  .figures = {{{"bytes", text.size()}, {"bytes_max", kConfigTextBytesMax}}}});
   }
@@ -271,6 +278,7 @@ Result<Config> config_from_toml(std::string_view text, Config base, Origins* ori
   } catch (...) {
     return fail(
         {.status = Status::invalid_config,
+         .reason = Reason::bad_setting,
          .hint = "memory ran out while the configuration was read: free some and try again"});
   }
 }

@@ -42,6 +42,7 @@ struct KvReads {
 struct DoneEvent {
   Finish finish = Finish::none;
   Status status = Status::ok;
+  Reason reason = Reason::none;
   u32 n_tokens = 0;
   u64 prefill_ns = 0;
   u64 decode_ns = 0;

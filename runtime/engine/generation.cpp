@@ -46,7 +46,7 @@ std::optional<Finish> Generation::accept(const Sampled& sampled, u64 now_ns,
   return std::nullopt;
 }
 
-void Generation::finish(Finish reason, Status status, const GenerationScratch& scratch) {
+void Generation::finish(Finish reason, const Error* error, const GenerationScratch& scratch) {
   const std::span<char> shown = scratch.shown;
   if (!text_.stopped()) {
     const u64 n_bytes = detokenizer_.finish(scratch.piece);
@@ -55,7 +55,8 @@ void Generation::finish(Finish reason, Status status, const GenerationScratch& s
     events.push_text({shown.data(), text_.finish(shown)});
   }
   events.push_done({.finish = reason,
-                    .status = status,
+                    .status = error == nullptr ? Status::ok : error->status,
+                    .reason = error == nullptr ? Reason::none : error->reason,
                     .n_tokens = n_generated,
                     .prefill_ns = first_token_ns_ > 0 ? first_token_ns_ - fed_ns : 0,
                     .decode_ns = last_token_ns_ - first_token_ns_,

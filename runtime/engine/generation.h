@@ -48,7 +48,7 @@ class Generation {
   std::optional<Finish> accept(const Sampled& sampled, u64 now_ns,
                                const GenerationScratch& scratch);
   // Tells the reader of the text that was held back, and of the end.
-  void finish(Finish reason, Status status, const GenerationScratch& scratch);
+  void finish(Finish reason, const Error* error, const GenerationScratch& scratch);
 
   u64 n_drawn() const { return first_draw_ + n_generated; }
 

@@ -99,6 +99,7 @@ Result<void> check_cpus(std::span<const u32> cpus) {
   for (const u32 cpu : cpus) {
     if (process_may_run_on(cpu)) continue;
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
                  .hint =
                      "the engine was given a CPU that this process may not run on: give it some "
                      "of those of the process, or none for all of them",

@@ -33,6 +33,7 @@ Result<void> Places::check_queue(const Session& s) const {
   if (n_waiting < plan_.waiting_max || n_of_tenant == 0) return {};
   const u64 wait_ns = place_time_.wait_estimate_ns(n_waiting + 1, plan_.running_max);
   return fail({.status = Status::would_block,
+               .reason = Reason::busy_waiting,
                .hint = "too many sessions wait for their turn: try again after retry_ms (0: nobody "
                        "knows yet), or raise engine.waiting_max",
                .figures = {{{"waiting", n_waiting}, {"retry_ms", wait_ns / 1'000'000}}}});
@@ -65,12 +66,13 @@ bool Places::give_places() {
     if (any_runs()) return true;
     if (!next->can_cancel(scratch_)) return false;  // its end has to find room
     if (next->has_begun()) {
-      next->finish(Finish::length, Status::ok, scratch_);
+      next->finish(Finish::length, nullptr, scratch_);
       continue;
     }
     give_up(
         *next,
         {.status = Status::would_block,
+         .reason = Reason::busy_kv,
          .hint = "other sessions hold the KV now: end or truncate one, or raise -c "
                  "(kv.context_tokens)",
          .figures = {{{"tokens", next->n_pending()}, {"groups_free", kv_.pool().groups_free()}}}});

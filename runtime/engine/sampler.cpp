@@ -131,43 +131,50 @@ Result<void> check_finite(const kernels::LogitsSummary& summary) {
                .figures = {{{"logits", summary.n_not_finite}}}});
 }
 
-Unexpected bad_field(const char* hint) {
-  return fail({.status = Status::invalid_request, .hint = hint});
+Unexpected bad_field(const char* field, const char* hint) {
+  return fail(
+      {.status = Status::invalid_request, .reason = Reason::bad_field, .key = field, .hint = hint});
 }
 
 }  // namespace
 
 Result<void> validate(const SamplerParams& p, u32 n_vocab) {
   const auto in_range = [](f32 value, f32 low, f32 high) { return value >= low && value <= high; };
-  if (!in_range(p.temperature, 0.0f, 100.0f)) return bad_field("temperature must be 0 to 100");
-  if (!in_range(p.top_p, 0.0f, 1.0f)) return bad_field("top_p must be 0 to 1");
-  if (!in_range(p.min_p, 0.0f, 1.0f)) return bad_field("min_p must be 0 to 1");
+  if (!in_range(p.temperature, 0.0f, 100.0f))
+    return bad_field("temperature", "temperature must be 0 to 100");
+  if (!in_range(p.top_p, 0.0f, 1.0f)) return bad_field("top_p", "top_p must be 0 to 1");
+  if (!in_range(p.min_p, 0.0f, 1.0f)) return bad_field("min_p", "min_p must be 0 to 1");
   if (!in_range(p.repetition_penalty, 0.01f, 100.0f)) {
-    return bad_field("repetition_penalty must be 0.01 to 100");
+    return bad_field("repetition_penalty", "repetition_penalty must be 0.01 to 100");
   }
   if (!in_range(p.frequency_penalty, -100.0f, 100.0f)) {
-    return bad_field("frequency_penalty must be -100 to 100");
+    return bad_field("frequency_penalty", "frequency_penalty must be -100 to 100");
   }
   if (!in_range(p.presence_penalty, -100.0f, 100.0f)) {
-    return bad_field("presence_penalty must be -100 to 100");
+    return bad_field("presence_penalty", "presence_penalty must be -100 to 100");
   }
   if (p.penalty_last_tokens > kPenaltyWindowMax) {
-    return bad_field("penalty_last_tokens must be at most 4096");
+    return bad_field("penalty_last_tokens", "penalty_last_tokens must be at most 4096");
   }
-  if (p.n_logit_biases > kLogitBiasesMax) return bad_field("at most 256 logit biases are allowed");
-  if (p.n_top_logprobs > kTopLogprobsMax) return bad_field("at most 20 top logprobs are allowed");
+  if (p.n_logit_biases > kLogitBiasesMax)
+    return bad_field("logit_biases", "at most 256 logit biases are allowed");
+  if (p.n_top_logprobs > kTopLogprobsMax)
+    return bad_field("n_top_logprobs", "at most 20 top logprobs are allowed");
   if (p.n_top_logprobs > 0 && !p.wants_logprob) {
-    return bad_field("top logprobs and no logprobs are both asked for: leave one out");
+    return bad_field("n_top_logprobs",
+                     "top logprobs and no logprobs are both asked for: leave one out");
   }
   for (u32 i = 0; i < p.n_logit_biases; ++i) {
     if (p.logit_biases[i].token >= n_vocab) {
       return fail({.status = Status::invalid_request,
+                   .reason = Reason::bad_field,
+                   .key = "logit_biases",
                    .hint = "a logit bias names a token that the vocabulary does not have",
                    .figures = {{{"token", p.logit_biases[i].token}, {"n_vocab", n_vocab}}}});
     }
     const f32 bias = p.logit_biases[i].bias;
     if (std::isnan(bias) || bias == INFINITY)
-      return bad_field("a logit bias must be below infinity");
+      return bad_field("logit_biases", "a logit bias must be below infinity");
   }
   return {};
 }
@@ -203,6 +210,8 @@ Result<Sampled> sample(const SampleArgs& args) {
   summary = kernels::summarize_logits(args.logits.data(), args.logits.size());
   if (summary.max == -INFINITY) {
     return fail({.status = Status::invalid_request,
+                 .reason = Reason::bad_field,
+                 .key = "logit_biases",
                  .hint = "the logit biases forbid every token of the vocabulary"});
   }
   sampled.token = params.temperature == 0.0f ? summary.argmax : draw(args, summary);

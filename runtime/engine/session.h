@@ -91,11 +91,16 @@ using LogitsFn = void (*)(void* context, u32 position, std::span<const f32> logi
 // tokens stay, for what comes next.
 struct LastError {
   Status status = Status::ok;
+  Reason reason = Reason::none;
   const char* hint = "";
+  std::array<Figure, 4> figures{};
   Result<void> as_result() const {
     if (status == Status::ok) return {};
     const bool is_full = status == Status::would_block;
-    return fail({.status = is_full ? Status::invalid_request : status, .hint = hint});
+    return fail({.status = is_full ? Status::invalid_request : status,
+                 .reason = reason,
+                 .hint = hint,
+                 .figures = figures});
   }
 };
 
@@ -174,7 +179,7 @@ struct Session {
   }
   // Of what was fed last, tokens stay that were computed before this step.
   void end_cancelled(Finish reason, const GenerationScratch& scratch);
-  void finish(Finish reason, Status status, const GenerationScratch& scratch);
+  void finish(Finish reason, const Error* error, const GenerationScratch& scratch);
   void rest() {
     state = SessionState::idle;
     has_place = false;

@@ -135,8 +135,8 @@ void SessionTable::give_up(Session& s, const Error& error) {
   std::array<char, 512> text{};
   format_error(error, text.data(), text.size());
   log_.warning("session %u: %s", s.idx, text.data());
-  s.last_error = {error.status, error.hint};
-  if (s.state == SessionState::generating) return s.finish(Finish::error, error.status, scratch_);
+  s.last_error = {error.status, error.reason, error.hint, error.figures};
+  if (s.state == SessionState::generating) return s.finish(Finish::error, &error, scratch_);
   s.rest();
   s.generation.fed_ns = 0;
 }

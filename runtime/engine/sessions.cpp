@@ -10,8 +10,17 @@
 namespace tarn::engine {
 namespace {
 
-Unexpected refused(const char* hint, Figure a = {}, Figure b = {}) {
-  return fail({.status = Status::invalid_request, .hint = hint, .figures = {{a, b}}});
+Unexpected bad_field(const char* field, const char* hint, Figure a = {}, Figure b = {}) {
+  return fail({.status = Status::invalid_request,
+               .reason = Reason::bad_field,
+               .key = field,
+               .hint = hint,
+               .figures = {{a, b}}});
+}
+
+// The call does not fit what the session does now.
+Unexpected not_now(const char* hint) {
+  return fail({.status = Status::invalid_request, .reason = Reason::wrong_state, .hint = hint});
 }
 
 // Rows of an input go together. A restored session may have generated tokens to compute again. The
@@ -29,13 +38,13 @@ void Session::end_cancelled(Finish reason, const GenerationScratch& scratch) {
     n_ids = std::max(sequence.n_slots(), n_settled);
     cut_tokens(n_ids);
   }
-  if (state == SessionState::generating) finish(reason, Status::ok, scratch);
+  if (state == SessionState::generating) finish(reason, nullptr, scratch);
   rest();
   cancel.store(false);
 }
 
-void Session::finish(Finish reason, Status status, const GenerationScratch& scratch) {
-  generation.finish(reason, status, scratch);
+void Session::finish(Finish reason, const Error* error, const GenerationScratch& scratch) {
+  generation.finish(reason, error, scratch);
   rest();
   saved.stop(/*has_answer=*/generation.n_generated > 0);
 }
@@ -43,7 +52,8 @@ void Session::finish(Finish reason, Status status, const GenerationScratch& scra
 Result<void> check_ids(const model::ModelSpec& spec, std::span<const u32> ids) {
   for (const u32 id : ids) {
     if (id < spec.n_vocab) continue;
-    return refused("a token is not in the vocabulary", {"token", id}, {"n_vocab", spec.n_vocab});
+    return bad_field("ids", "a token is not in the vocabulary", {"token", id},
+                     {"n_vocab", spec.n_vocab});
   }
   return {};
 }
@@ -84,6 +94,7 @@ Result<SessionIdx> Sessions::create_session(const SessionArgs& args) {
     return idx;
   }
   return fail({.status = Status::would_block,
+               .reason = Reason::busy_sessions,
                .hint = "all sessions are in use: destroy one, or raise engine.sessions_max",
                .figures = {{{"sessions_max", plan_.sessions_max}}}});
 }
@@ -105,17 +116,16 @@ void Sessions::destroy_session(SessionIdx idx) {
 Result<void> Sessions::begin_feed(SessionIdx idx, std::span<const u32> ids, u32 n_kept_max) {
   Session& s = sessions_[idx];
   if (s.state == SessionState::generating) {
-    return refused("the session is generating: wait for its end, or cancel it");
+    return not_now("the session is generating: wait for its end, or cancel it");
   }
   if (s.state == SessionState::computing && s.cancel.load())
     s.end_cancelled(Finish::cancelled, scratch_);
   if (s.state == SessionState::idle) s.cancel.store(false);  // it came too late for what it meant
   const u64 room_tokens = plan_.context_tokens - std::min(s.n_ids, n_kept_max);
   if (ids.size() > room_tokens) {  // before the ids are read: a wrong count leads out of them
-    return refused(
-        "the session would be longer than the context: shorten the text, or raise -c "
-        "(kv.context_tokens)",
-        {"tokens", ids.size()}, {"room", room_tokens});
+    const u64 n_kept = plan_.context_tokens - room_tokens;
+    const u64 n_more = std::min<u64>(ids.size(), ~u64{0} - n_kept);
+    return text::exceeds_context(n_kept + n_more, plan_.context_tokens);
   }
   TARN_CHECK(check_ids(model_.spec, ids));
   TARN_CHECK(check_queue(s));
@@ -143,10 +153,12 @@ Result<void> Sessions::cut_approximate(Session& s) {
 
 Result<void> Sessions::check_parts(const Parts& parts) const {
   if (!(parts.recompute >= 0 && parts.recompute <= 1) && parts.recompute != Parts::kAuto)
-    return refused("the share of chunks to recompute is a number from 0 to 1");
+    return bad_field("recompute", "the share of chunks to recompute is a number from 0 to 1");
   if (parts.recompute == 1 || plan_.blends()) return {};
   return fail(
       {.status = Status::unsupported,
+       .reason = Reason::bad_setting,
+       .key = "reuse.prefix",
        .hint = "chunks are blended with reuse.prefix = true: set it, or feed the parts without a "
                "share to recompute"});
 }
@@ -192,8 +204,9 @@ Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids, const Part
   TARN_CHECK(begin_feed(idx, ids, /*n_kept_max=*/plan_.context_tokens));
   Session& s = sessions_[idx];
   if (parts.recompute < 1 && parts.chunks.size() > s.chunks.n_left()) {
-    return refused("too many chunks for one session: join some of them, or begin another session",
-                   {"chunks", parts.chunks.size()}, {"room", s.chunks.n_left()});
+    return bad_field("parts",
+                     "too many chunks for one session: join some of them, or begin another session",
+                     {"chunks", parts.chunks.size()}, {"room", s.chunks.n_left()});
   }
   if (!ids.empty()) add_chunks(s, parts, ids, s.n_ids);
   append(s, ids);
@@ -221,8 +234,8 @@ void Sessions::append(Session& s, std::span<const u32> ids) {
 
 Result<void> Sessions::generate(SessionIdx idx, const GenerateParams& params) {
   Session& s = sessions_[idx];
-  if (s.state == SessionState::generating) return refused("the session is generating already");
-  if (s.n_ids == 0) return refused("nothing was fed: feed at least one token (BOS, say) first");
+  if (s.state == SessionState::generating) return not_now("the session is generating already");
+  if (s.n_ids == 0) return not_now("nothing was fed: feed at least one token (BOS, say) first");
   TARN_CHECK(validate(params.sampler, model_.spec.n_vocab));
   TARN_CHECK(check_queue(s));
   TARN_CHECK(s.generation.set_stops(params.stops));
@@ -241,11 +254,11 @@ Result<void> Sessions::generate(SessionIdx idx, const GenerateParams& params) {
 Result<void> Sessions::truncate(SessionIdx idx, u32 n_tokens) {
   Session& s = sessions_[idx];
   if (s.state == SessionState::generating) {
-    return refused("the session is generating: wait for its end, or cancel it");
+    return not_now("the session is generating: wait for its end, or cancel it");
   }
   if (n_tokens > s.n_ids) {
-    return refused("the session has fewer tokens than that", {"asked", n_tokens},
-                   {"tokens", s.n_ids});
+    return bad_field("n_tokens", "the session has fewer tokens than that", {"asked", n_tokens},
+                     {"tokens", s.n_ids});
   }
   s.sequence.abandon();
   s.has_place = false;
@@ -274,7 +287,7 @@ Result<void> Sessions::truncate(SessionIdx idx, u32 n_tokens) {
 Result<SessionIdx> Sessions::fork(SessionIdx idx) {
   Session& source = sessions_[idx];
   if (source.state != SessionState::idle) {
-    return refused("only an idle session can be forked: wait until it has computed and generated");
+    return not_now("only an idle session can be forked: wait until it has computed and generated");
   }
   TARN_TRY(const SessionIdx copy_idx, create_session({.priority = source.priority}));
   Session& copy = sessions_[copy_idx];
@@ -366,7 +379,7 @@ void Sessions::accept_token(Session& s, Sampled sampled) {
   }
   const std::optional<Finish> end = generation.accept(sampled, clock_->now_ns(), scratch_);
   if (end || !fits) place_time_.observe(clock_->now_ns() - s.placed_ns);
-  if (end || !fits) s.finish(end.value_or(Finish::length), Status::ok, scratch_);
+  if (end || !fits) s.finish(end.value_or(Finish::length), nullptr, scratch_);
 }
 
 bool Sessions::end_all_cancelled() {

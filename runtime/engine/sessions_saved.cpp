@@ -96,14 +96,13 @@ Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& fou
   const reuse::Manifest& manifest = found.manifest;
   const u64 n_ids = manifest.token_ids.size();
   if (n_ids > plan_.context_tokens) {
-    return fail({.status = Status::invalid_request,
-                 .hint = "the session is longer than the context: raise -c (kv.context_tokens)",
-                 .figures = {{{"tokens", n_ids}, {"context", plan_.context_tokens}}}});
+    return text::exceeds_context(n_ids, plan_.context_tokens);
   }
   const bool has_ids =
       std::ranges::all_of(manifest.token_ids, [&](u32 id) { return id < model_.spec.n_vocab; });
   if (!has_ids) {
     return fail({.status = Status::io_failed,
+                 .reason = Reason::store_unreadable,
                  .hint = "a saved session is damaged and cannot be taken up: begin a new one"});
   }
   std::optional<store::Key> index_owner;

@@ -130,6 +130,7 @@ Result<void> KvCache::truncate(Sequence& sequence, u32 n) {
   TARN_CHECK(prepared);
   if (is_cut) return {};
   return fail({.status = Status::would_block,
+               .reason = Reason::busy_kv,
                .hint = "no KV group is free to copy the shared tail: end another session"});
 }
 
@@ -137,6 +138,7 @@ Result<void> KvCache::fork(const Sequence& source, Sequence& copy, u32 n_more) {
   if (has_tiers_) TARN_CHECK(tiers_.mover.make_room(sizes_.n_cache_layers));
   if (copy.fork_from(source) && copy.reserve(n_more)) return {};
   return fail({.status = Status::would_block,
+               .reason = Reason::busy_kv,
                .hint = "no KV group is free to copy the tail: end another session"});
 }
 

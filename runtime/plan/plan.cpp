@@ -69,8 +69,13 @@ bool add_regions(const Inputs& inputs, Plan* plan) {
 }
 
 Unexpected refuse(Status status, const char* hint, const char* key, Figure first, Figure second) {
-  return fail(
-      {.status = status, .hint = hint, .detail = Detail(key), .figures = {{first, second}}});
+  const Reason reason = status == Status::invalid_config ? Reason::bad_setting : Reason::none;
+  return fail({.status = status,
+               .reason = reason,
+               .key = key,
+               .hint = hint,
+               .detail = Detail(key),
+               .figures = {{first, second}}});
 }
 
 bool has_whole_blocks(const model::ModelSpec& spec) { return spec.head_dim % 32 == 0; }

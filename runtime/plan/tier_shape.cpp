@@ -116,6 +116,8 @@ Result<u64> frame_bytes_of(const Inputs& inputs, u64 record_bytes) {
   const u64 wanted_bytes = config.store.frame_bytes;
   if (wanted_bytes != 0 && wanted_bytes < record_bytes) {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
+                 .key = "store.frame_bytes",
                  .hint = "a frame of the store holds less than a group of KV with its head: raise "
                          "it to least_bytes, or set 0, which takes what a group needs",
                  .detail = Detail("store.frame_bytes"),
@@ -126,6 +128,8 @@ Result<u64> frame_bytes_of(const Inputs& inputs, u64 record_bytes) {
   const u64 frame_bytes = inputs.store_cut.frame_bytes;
   if (wanted_bytes != 0 && wanted_bytes != frame_bytes) {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
+                 .key = "store.frame_bytes",
                  .hint = "the file with kept sessions is cut into other frames, and another cut "
                          "would lose them: set 0, or name another folder (--store DIR)",
                  .detail = Detail("store.frame_bytes"),
@@ -133,6 +137,8 @@ Result<u64> frame_bytes_of(const Inputs& inputs, u64 record_bytes) {
   }
   if (!store::frames_suit(frame_bytes, record_bytes)) {
     return fail({.status = Status::invalid_config,
+                 .reason = Reason::bad_setting,
+                 .key = "store.path",
                  .hint = "the sessions in this folder are of a model with KV of another size: give "
                          "this one a folder of its own (--store DIR)",
                  .detail = Detail("store.path"),
@@ -146,6 +152,8 @@ Result<void> check_quota(const StoreConfig& store, const store::Cut& cut) {
   const u64 file_bytes = store::kFramesBegin + cut.n_frames * cut.frame_bytes;
   if (!store.sessions || cut.n_frames == 0 || file_bytes <= store.quota_bytes) return {};
   return fail({.status = Status::invalid_config,
+               .reason = Reason::bad_setting,
+               .key = "store.quota_bytes",
                .hint = "the file with kept sessions is larger than the store may be: raise it to "
                        "file_bytes, or export the sessions (tarn sessions export), remove "
                        "sessions.tarn and import them",
@@ -160,6 +168,8 @@ Result<void> check_room(const StoreConfig& store, u64 frame_bytes, u64 n_frames,
   const u64 least_bytes = store::kFramesBegin + n_needed * frame_bytes;
   if (n_frames >= n_needed) return {};
   return fail({.status = Status::invalid_config,
+               .reason = Reason::bad_setting,
+               .key = "store.quota_bytes",
                .hint = "the context's KV finds no room in the store: raise store.quota_bytes to "
                        "least_bytes (--store takes half of what its disk has free), or lower -c "
                        "(kv.context_tokens) or store.kept_tokens",

@@ -11,6 +11,7 @@ namespace tarn::reuse {
 namespace {
 
 constexpr Error kNotKept{.status = Status::invalid_request,
+                         .reason = Reason::no_store,
                          .hint =
                              "this engine keeps no sessions: set store.sessions to true and "
                              "store.path to a folder (--store DIR)"};
@@ -26,6 +27,8 @@ Result<void> check_manifest(const ArchiveArgs& args, const Manifest& manifest,
   const char* field = first_difference(manifest.identity, of_tenant(args.identity, tenant));
   if (field != nullptr && std::string_view(field) == "numerics_id") {
     return fail({.status = Status::invalid_request,
+                 .reason = Reason::saved_otherwise,
+                 .key = "device.kind",
                  .hint =
                      "this session's KV was computed on another kind of device, or by a version "
                      "whose results differ: choose that device (--device cpu, or cuda), or "
@@ -34,6 +37,8 @@ Result<void> check_manifest(const ArchiveArgs& args, const Manifest& manifest,
   }
   if (field != nullptr) {
     return fail({.status = Status::invalid_request,
+                 .reason = Reason::saved_otherwise,
+                 .key = field,
                  .hint = "this session was saved by another model or with other settings, of which "
                          "this is the first: use the same ones, or begin a session of another name",
                  .detail = Detail(field)});
@@ -96,6 +101,7 @@ Result<void> Archive::check_name(const store::Key& tenant, std::string_view name
   for (const SavedAs* other : std::span(named_).first(n_named_)) {
     if (other == own || other->name() != name || !(other->tenant == tenant)) continue;
     return fail({.status = Status::invalid_request,
+                 .reason = Reason::name_in_use,
                  .hint = "another open session has this name: destroy that one, or choose another "
                          "name",
                  .detail = Detail(name)});

@@ -88,6 +88,7 @@ Result<void> BlockingStore::begin_groups(u64 group_bytes) {
       std::min<u64>(group_bytes > 0 ? groups_.size() / group_bytes : 0, kCopyBuffersMax));
   if (group_bytes == 0 || n_slots_ > 0) return {};
   return fail({.status = Status::invalid_request,
+               .reason = Reason::saved_otherwise,
                .hint = "the session's groups of KV are larger than this model's: it is of another "
                        "one, or of other settings",
                .figures = {{{"group_bytes", group_bytes}, {"room", groups_.size()}}}});

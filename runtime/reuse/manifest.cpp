@@ -145,6 +145,7 @@ u32 crc_of(const Crc32c& crc, std::span<const std::byte> bytes, ManifestHead hea
 
 Unexpected damaged_manifest(std::string_view part) {
   return fail({.status = Status::io_failed,
+               .reason = Reason::store_unreadable,
                .hint = "a saved session is damaged and cannot be taken up: begin a new one",
                .detail = Detail(part)});
 }
@@ -251,6 +252,7 @@ Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> b
   if (head.crc != crc_of(crc, bytes, head)) return damaged_manifest("checksum");
   if (head.version > kManifestVersion) {
     return fail({.status = Status::unsupported,
+                 .reason = Reason::saved_otherwise,
                  .hint = "this session was saved by a newer version of Tarn: take it up with that "
                          "one, or begin a new session",
                  .figures = {{{"version", head.version}, {"version_max", kManifestVersion}}}});

@@ -31,6 +31,7 @@ Result<bool> take_records(kv::KvCache& kv, kv::Sequence& sequence, const Manifes
   const store::Store& store = kv.tiers().store.store();
   if (!sequence.reserve(page_tokens)) {
     return fail({.status = Status::would_block,
+                 .reason = Reason::busy_kv,
                  .hint = "other sessions hold the KV now: end or truncate one, or raise -c "
                          "(kv.context_tokens)"});
   }

@@ -16,6 +16,7 @@ bool is_zero(std::span<const std::byte> bytes) {
 
 Unexpected too_long(std::string_view name) {
   return fail({.status = Status::invalid_request,
+               .reason = Reason::context_too_long,
                .hint = "the session is longer than the context: raise -c (kv.context_tokens)",
                .detail = Detail(name)});
 }

@@ -24,6 +24,8 @@ void erase_codebooks(const store::Store& store, const Manifest& manifest, Blocki
 Result<void> check_name(std::string_view name) {
   if (!name.empty() && name.size() <= kManifestNameBytesMax) return {};
   return fail({.status = Status::invalid_request,
+               .reason = Reason::bad_field,
+               .key = "name",
                .hint = "a session's name has 1 to 128 bytes",
                .figures = {{{"bytes", name.size()}}}});
 }
@@ -87,6 +89,7 @@ Result<store::RecordRef> SessionCopy::find_record(std::string_view name, const s
   const auto found = args_.store->find(store::named_key(args_.store->secret(), tenant, name));
   if (!found) {
     return fail({.status = Status::not_found,
+                 .reason = Reason::name_not_found,
                  .hint = "the store has no session of this name: it was never saved here, or gave "
                          "way to others",
                  .detail = Detail(name)});
@@ -102,6 +105,7 @@ Result<SessionCopy::Found> SessionCopy::find(std::string_view name, const store:
   if (found && found->manifest.name == name) return found;
   if (found) args_.store->unpin(ref);
   return fail({.status = Status::io_failed,
+               .reason = Reason::store_unreadable,
                .hint = "this session's manifest is damaged: nothing can be had of it any more",
                .detail = Detail(name)});
 }

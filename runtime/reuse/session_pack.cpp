@@ -117,6 +117,7 @@ Result<ExportDone> SessionCopy::pack(std::span<const char* const> names, const c
   }));
   if (head.n_sessions == 0) {
     return fail({.status = Status::not_found,
+                 .reason = Reason::name_not_found,
                  .hint = "the store has no sessions to pack: save one first (tarn run --session "
                          "NAME)"});
   }

@@ -89,6 +89,8 @@ Result<bool> SessionCopy::is_here(const Manifest& manifest, std::string_view nam
   const auto other = read_manifest(*found, args_.other_manifest);
   if (other && have_same_content(*other, manifest)) return true;
   return fail({.status = Status::invalid_request,
+               .reason = Reason::name_in_use,
+               .key = "name",
                .hint = "the store has another session of this name: delete it, or import this one "
                        "under another name (--as)",
                .detail = Detail(name)});
@@ -106,6 +108,8 @@ Result<void> SessionCopy::check_session(const ImportArgs& args, const PackReader
   }
   if (field != nullptr) {
     return fail({.status = Status::invalid_request,
+                 .reason = Reason::saved_otherwise,
+                 .key = field,
                  .hint = hint_of_difference(field, manifest.identity),
                  .detail = Detail(field)});
   }
@@ -120,6 +124,8 @@ Result<void> SessionCopy::check_session(const ImportArgs& args, const PackReader
 Result<void> SessionCopy::check_file(const ImportArgs& args, PackReader& file) {
   if (file.n_sessions() > 1 && !args.name.empty()) {
     return fail({.status = Status::invalid_request,
+                 .reason = Reason::bad_field,
+                 .key = "name",
                  .hint = "another name is for one session, and this pack has several: leave it out",
                  .figures = {{{"sessions", file.n_sessions()}}}});
   }
@@ -149,6 +155,7 @@ Result<void> SessionCopy::check_file(const ImportArgs& args, PackReader& file) {
   });
   if (n_frames <= n_there) return {};
   return fail({.status = Status::would_block,
+               .reason = Reason::store_full,
                .hint = "the file needs more room than the store has beside what open sessions "
                        "hold: raise store.quota_bytes, or end a session",
                .figures = {{{"bytes", n_frames * frame_bytes}, {"room", n_there * frame_bytes}}}});

@@ -5,8 +5,9 @@
 namespace tarn::service {
 
 Unexpected is_destroyed() {
-  return fail(
-      {.status = Status::invalid_request, .hint = "the session was destroyed: create another one"});
+  return fail({.status = Status::invalid_request,
+               .reason = Reason::wrong_state,
+               .hint = "the session was destroyed: create another one"});
 }
 
 Unexpected is_behind_failed() {
@@ -62,8 +63,9 @@ Request* CallQueue::take_settled(const SessionBoard& board, u64 now_ns) {
     } else if (!held[r->session] && row.progress.state != engine::SessionState::computing) {
       r->result = row.progress.last_error.as_result();
     } else if (r->deadline_ns != 0 && now_ns >= r->deadline_ns) {
-      r->result =
-          fail({.status = Status::would_block, .hint = "the session still computes its tokens"});
+      r->result = fail({.status = Status::would_block,
+                        .reason = Reason::not_yet,
+                        .hint = "the session still computes its tokens"});
     } else {
       continue;
     }

@@ -14,6 +14,8 @@ Result<ChunkList> chunks_of(const engine::Engine& engine, const Ids& ids, f32 re
     if (mark == ChunkMark::none) continue;
     if (mark == ChunkMark::first && list.n == list.spans.size()) {
       return fail({.status = Status::invalid_request,
+                   .reason = Reason::bad_field,
+                   .key = "parts",
                    .hint = "too many chunks for one session: join some of them",
                    .figures = {{{"chunks_max", list.n}}}});
     }

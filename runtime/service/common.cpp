@@ -12,6 +12,7 @@ Result<void> Common::may_go_on() const {
 Result<void> Common::may_wait() const {
   if (!life.is_dead() && life.is_on_own_thread()) {
     return fail({.status = Status::invalid_request,
+                 .reason = Reason::wrong_state,
                  .hint = "called from one of the engine's own callbacks, which it waits for: note "
                          "what happened there and act on it from another thread"});
   }

@@ -111,6 +111,7 @@ Result<void> Service::submit(const Request& request, void* tag) {
   Request* const slot = common_.outbox.take_slot();
   if (slot == nullptr) {
     return fail({.status = Status::would_block,
+                 .reason = Reason::busy_calls,
                  .hint = "so many submitted calls have no reply, or it was not taken: call "
                          "tarn_engine_take",
                  .figures = {{{"calls", Outbox::kSlots}}}});
@@ -147,7 +148,9 @@ Result<void> Service::take(Taken* taken, std::span<char> text) {
     return {};
   }
   if (common_.outbox.n_unanswered() == 0) TARN_CHECK(common_.may_go_on());
-  return fail({.status = Status::would_block, .hint = "there is no reply and no event now"});
+  return fail({.status = Status::would_block,
+               .reason = Reason::not_yet,
+               .hint = "there is no reply and no event now"});
 }
 
 int Service::watch() {
@@ -166,6 +169,7 @@ Result<void> Service::next_event(SessionIdx idx, i32 timeout_ms, Taken* taken,
     const SessionRow& row = common_.board.of(idx);
     if (!row.is_read) {
       return fail({.status = Status::invalid_request,
+                   .reason = Reason::wrong_state,
                    .hint = "the session generates nothing: call tarn_session_generate"});
     }
     if (take_event_of(*common_.engine, common_.board, idx, &taken->event, text)) {
@@ -178,7 +182,9 @@ Result<void> Service::next_event(SessionIdx idx, i32 timeout_ms, Taken* taken,
     TARN_CHECK(common_.may_wait());
     const u64 look_ns = next_look_ns(deadline_ns);
     if (look_ns == 0) {
-      return fail({.status = Status::would_block, .hint = "no event within the time allowed"});
+      return fail({.status = Status::would_block,
+                   .reason = Reason::not_yet,
+                   .hint = "no event within the time allowed"});
     }
     common_.news.wait_for(lock, look_ns);
   }

@@ -58,10 +58,8 @@ Result<void> TextDesk::add_part(std::span<const u32> part_ids, bool is_chunk) {
   const std::span<u32> room = ids().ids.subspan(n_part_ids_);
   if (part_ids.size() > room.size()) {
     keep(0);
-    return fail({.status = Status::invalid_request,
-                 .hint = "the parts are longer than the context: leave some out, or raise -c "
-                         "(kv.context_tokens)",
-                 .figures = {{{"tokens", n_part_ids_ + part_ids.size()}}}});
+    return text::exceeds_context(n_part_ids_ + part_ids.size(),
+                                 common_.engine->plan().context_tokens);
   }
   std::copy(part_ids.begin(), part_ids.end(), room.begin());
   mark_part(part_ids.size(), is_chunk);

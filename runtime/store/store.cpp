@@ -19,6 +19,7 @@ u64 frames_of(const StoreLimits& limits) {
 
 Unexpected bad_limits(const char* hint, const StoreLimits& limits) {
   return fail({.status = Status::invalid_config,
+               .reason = Reason::bad_setting,
                .hint = hint,
                .figures = {{{"file_bytes", limits.file_bytes},
                             {"frame_bytes", limits.frame_bytes},

@@ -110,6 +110,7 @@ Result<bool> Scan::settle_labels() {
     states[i] = is_read[i] ? parse_label(*parts_.crc, sector, found[i]) : LabelState::absent;
     if (states[i] == LabelState::newer) {
       return fail({.status = Status::unsupported,
+                   .reason = Reason::store_unreadable,
                    .hint = "the store's file was written by a newer version of Tarn: use another "
                            "directory with this version"});
     }

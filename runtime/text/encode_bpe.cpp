@@ -97,6 +97,8 @@ Result<void> encode_piece(const Tokenizer::Tables& tables, std::string_view piec
   });
   if (!complete) {
     return fail({.status = Status::invalid_request,
+                 .reason = Reason::bad_field,
+                 .key = "text",
                  .hint = "this vocabulary has no token for a byte of the text",
                  .detail = Detail(piece)});
   }

@@ -91,6 +91,8 @@ Result<void> fall_back(const Tokenizer::Tables& tables, std::string_view charact
   }
   if (tables.unknown == kNoToken) {
     return fail({.status = Status::invalid_request,
+                 .reason = Reason::bad_field,
+                 .key = "text",
                  .hint = "this vocabulary has no token for a character of the text, and no <unk>",
                  .detail = Detail(character)});
   }

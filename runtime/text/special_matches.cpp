@@ -135,6 +135,8 @@ std::span<SpecialMatch> take_best(const Finder& finder, u64 begin, std::span<Spe
 
 Unexpected too_little_scratch(u64 scratch_bytes) {
   return fail({.status = Status::invalid_request,
+               .reason = Reason::no_memory,
+               .key = "text",
                .hint = "special tokens of the text overlap for longer than the scratch for "
                        "encoding takes: write other text between them, or lend "
                        "encode_scratch_bytes()",

@@ -10,16 +10,23 @@ namespace tarn::text {
 
 Result<void> TextStream::reset(std::span<const std::string_view> stops) {
   if (stops.size() > kStopsMax) {
-    return fail({.status = Status::invalid_request, .hint = "at most 16 stop strings are allowed"});
+    return fail({.status = Status::invalid_request,
+                 .reason = Reason::bad_field,
+                 .key = "stops",
+                 .hint = "at most 16 stop strings are allowed"});
   }
   for (const std::string_view text : stops) {
     if (text.empty() || text.size() > kStopBytesMax) {
       return fail({.status = Status::invalid_request,
+                   .reason = Reason::bad_field,
+                   .key = "stops",
                    .hint = "a stop string must have 1 to 128 bytes",
                    .figures = {{{"bytes", text.size()}}}});
     }
     if (!text::is_utf8(text)) {
       return fail({.status = Status::invalid_request,
+                   .reason = Reason::bad_field,
+                   .key = "stops",
                    .hint = "a stop string must be UTF-8: the text it is looked for in is"});
     }
   }

@@ -50,10 +50,20 @@ u64 decode_space_marks(std::string_view text, std::span<char> out) {
 
 Unexpected cannot_cut(std::string_view text, u64 bytes_max) {
   return fail({.status = Status::invalid_request,
+               .reason = Reason::no_memory,
+               .key = "text",
                .hint = "a run of the text is too long to be tokenized at once, and tokens of the "
                        "vocabulary join it everywhere: break it by a line break",
                .detail = Detail(text),
                .figures = {{{"bytes", text.size()}, {"limit", bytes_max}}}});
+}
+
+Unexpected exceeds_context(u64 n_tokens, u64 context_tokens) {
+  return fail({.status = Status::invalid_request,
+               .reason = Reason::context_too_long,
+               .hint = "the session exceeds the available context size: shorten the text, or raise "
+                       "-c (kv.context_tokens)",
+               .figures = {{{"n_prompt_tokens", n_tokens}, {"n_ctx", context_tokens}}}});
 }
 
 u32 Tokenizer::n_vocab() const { return tables_->n_vocab; }
@@ -80,6 +90,8 @@ Result<u64> Tokenizer::encode(std::string_view text, EncodeOptions options,
                               std::span<std::byte> scratch, std::span<TokenId> out) const {
   if (text.size() > VocabLimits::kTextBytesMax) {
     return fail({.status = Status::invalid_request,
+                 .reason = Reason::bad_field,
+                 .key = "text",
                  .hint = "the text is longer than the tokenizer's limit; split it",
                  .figures = {{{"text bytes", text.size()}, {"max", VocabLimits::kTextBytesMax}}}});
   }
@@ -163,10 +175,9 @@ Result<u32> Encoder::ids_max(u64 text_bytes) const {
   // A token stands for no more bytes than its text has.
   const u64 bytes_max = context_tokens() * tokenizer_.piece_bytes_max();
   if (text_bytes > bytes_max) {
-    return fail({.status = Status::invalid_request,
-                 .hint = "the text is longer than the context could hold: shorten it, or raise -c "
-                         "(kv.context_tokens)",
-                 .figures = {{{"bytes", text_bytes}, {"limit", bytes_max}}}});
+    const u64 piece_bytes = tokenizer_.piece_bytes_max();
+    const u64 n_tokens = text_bytes / piece_bytes + u64{text_bytes % piece_bytes > 0};
+    return exceeds_context(n_tokens, context_tokens());
   }
   return static_cast<u32>(std::min<u64>(context_tokens(), Tokenizer::encode_ids_max(text_bytes)));
 }
@@ -175,10 +186,7 @@ Result<u64> Encoder::encode_whole(std::string_view text, EncodeOptions options,
                                   std::span<TokenId> out) const {
   TARN_TRY(const u64 n, encode(text, options, out));
   if (n > out.size()) {
-    return fail({.status = Status::invalid_request,
-                 .hint = "the text has more tokens than the context holds: shorten it, or raise -c "
-                         "(kv.context_tokens)",
-                 .figures = {{{"tokens", n}, {"context_tokens", context_tokens()}}}});
+    return exceeds_context(n, context_tokens());
   }
   return n;
 }

@@ -105,6 +105,10 @@ class Tokenizer {
   const Tables* tables_ = nullptr;
 };
 
+// The error for tokens that the context cannot hold. A text that was not encoded has at least so
+// many.
+Unexpected exceeds_context(u64 n_tokens, u64 context_tokens);
+
 // A tokenizer, the scratch that it encodes in, and room for ids: lent, one text at a time.
 class Encoder {
  public:

@@ -1,30 +1,15 @@
 #include "tools/tarnd/answers.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "runtime/api/tarn_chat.h"
 #include "runtime/api/tarn_store.h"
+#include "tools/tarnd/engine_error.h"
 
 namespace tarn::daemon {
 namespace {
-
-// The number behind "retry_ms" in the engine's sentence, in whole seconds; at least 1.
-u64 retry_seconds(std::string_view sentence) {
-  constexpr std::string_view kName = "retry_ms";
-  const size_t at = sentence.find(kName);
-  u64 ms = 0;
-  if (at != std::string_view::npos) {
-    const size_t digit = sentence.find_first_of("0123456789", at);
-    if (digit != std::string_view::npos) {
-      std::from_chars(sentence.data() + digit, sentence.data() + sentence.size(), ms);
-    }
-  }
-  constexpr u64 kMsPerSecond = 1000;
-  return std::max<u64>((ms + kMsPerSecond - 1) / kMsPerSecond, 1);
-}
 
 void add_parts(const std::vector<std::string>& chunks, const Prompt& prompt,
                std::vector<tarn_part>* parts) {
@@ -44,36 +29,6 @@ void add_parts(const std::vector<std::string>& chunks, const Prompt& prompt,
 }
 
 }  // namespace
-
-HttpError error_of(int32_t status, const std::string& sentence) {
-  switch (status) {
-    case TARN_WOULD_BLOCK:
-      return {.status = 429,
-              .type = "rate_limit_error",
-              .message = sentence,
-              .retry_after_s = retry_seconds(sentence)};
-    case TARN_INVALID_REQUEST:
-      if (sentence.find("raise -c (kv.context_tokens)") != std::string::npos) {
-        return {.status = 400,
-                .type = "exceed_context_size_error",
-                .message = sentence,
-                .code = "context_length_exceeded"};
-      }
-      return invalid_request(sentence);
-    case TARN_UNSUPPORTED:
-      return {.status = 400, .type = "not_supported_error", .message = sentence};
-    case TARN_NOT_FOUND:
-      return {.status = 404, .type = "not_found_error", .message = sentence};
-    case TARN_NOT_FINITE:
-      return {.status = 500, .type = "server_error", .message = sentence};
-    default:  // the disk, the GPU, or the engine: not this request's fault
-      return {.status = 503, .type = "unavailable_error", .message = sentence, .retry_after_s = 5};
-  }
-}
-
-HttpError error_of(const tarn_event& reply) {
-  return error_of(reply.status, {reply.text, reply.text_bytes});
-}
 
 Answer::Answer(Answers& all, AnswerPlan plan, std::unique_ptr<AnswerSink> sink)
     : all_(all), plan_(std::move(plan)), sink_(std::move(sink)) {
@@ -96,6 +51,10 @@ void Answer::call(EnginePort::Submit submit, u32 choice, Step step) {
     --n_pending_;
     (this->*step)(choice, reply);
   });
+}
+
+HttpError Answer::refusal(const tarn_event& reply) const {
+  return http_error(error_in(reply), plan_.is_chat ? "messages" : "prompt");
 }
 
 tarn_session_options Answer::session_options() const {
@@ -145,7 +104,7 @@ void Answer::created(u32 choice, const tarn_event& reply) {
   Lane& lane = lanes_[choice];
   if (reply.status != TARN_OK) {
     lane.stage = Stage::closed;
-    fail(error_of(reply));
+    fail(refusal(reply));
     return check_end();
   }
   opened(choice);
@@ -165,7 +124,7 @@ void Answer::opened(u32 choice) {
 }
 
 void Answer::kept(u32 choice, const tarn_event& reply) {
-  if (reply.status != TARN_OK) return fail(error_of(reply));
+  if (reply.status != TARN_OK) return fail(refusal(reply));
   if (!is_over()) feed(choice);
 }
 
@@ -203,7 +162,7 @@ void Answer::feed(u32 choice) {
 
 void Answer::fed(u32 choice, const tarn_event& reply) {
   if (is_over()) return check_end();
-  if (reply.status != TARN_OK) return fail(error_of(reply));
+  if (reply.status != TARN_OK) return fail(refusal(reply));
   // Before it generates: these are the prompt's tokens alone.
   tarn_session_info info = TARN_INIT(tarn_session_info);
   if (tarn_session_info_get(lanes_[choice].session, &info) == TARN_OK) {
@@ -219,7 +178,7 @@ void Answer::fed(u32 choice, const tarn_event& reply) {
 
 void Answer::computed(u32 choice, const tarn_event& reply) {
   if (is_over()) return check_end();
-  if (reply.status != TARN_OK) return fail(error_of(reply));
+  if (reply.status != TARN_OK) return fail(refusal(reply));
   if (plan_.reads_alone) return read(choice);
   for (u32 i = 1; i < plan_.n_choices; ++i) {
     lanes_[choice + i].stage = Stage::opening;
@@ -254,7 +213,7 @@ void Answer::read(u32 choice) {
 void Answer::forked(u32 choice, const tarn_event& reply) {
   if (reply.status != TARN_OK) {
     lanes_[choice].stage = Stage::closed;
-    fail(error_of(reply));
+    fail(refusal(reply));
     return check_end();
   }
   opened(choice);
@@ -275,7 +234,7 @@ void Answer::generate(u32 choice) {
 
 void Answer::generating(u32 choice, const tarn_event& reply) {
   if (is_over()) return check_end();
-  if (reply.status != TARN_OK) return fail(error_of(reply));
+  if (reply.status != TARN_OK) return fail(refusal(reply));
   lanes_[choice].stage = Stage::generating;
   begin();
 }
@@ -295,6 +254,7 @@ void Answer::done(u32 choice, const tarn_event& event) {
   if (event.finish == TARN_FINISH_CANCELLED || event.finish == TARN_FINISH_ERROR) {
     Lane& lane = lanes_[choice];
     lane.status = event.status == TARN_OK ? int32_t{TARN_CANCELLED} : event.status;
+    lane.reason = event.reason;
     lane.stage = Stage::done;
     return call(
         [this, choice](tarn_engine*, void* request) {
@@ -320,9 +280,12 @@ void Answer::done(u32 choice, const tarn_event& event) {
 // The reply has the sentence, if there is one.
 void Answer::ended_early(u32 choice, const tarn_event& reply) {
   if (is_over()) return check_end();
-  const int32_t status = lanes_[choice].status;
-  if (reply.status == status) return fail(error_of(reply));
-  fail(error_of(status, std::string("the answer ended early: ") + tarn_status_name(status)));
+  if (reply.status != TARN_OK) return fail(refusal(reply));
+  const Lane& lane = lanes_[choice];
+  fail(http_error(
+      {.status = lane.status,
+       .reason = lane.reason,
+       .text = std::string("the answer ended early: ") + tarn_status_name(lane.status)}));
 }
 
 void Answer::lane_done(u32 choice, int32_t finish) {
@@ -389,7 +352,7 @@ void Answer::close(u32 choice) {
 }
 
 void Answer::saved(u32, const tarn_event& reply) {
-  if (reply.status != TARN_OK && !failure_) failure_ = error_of(reply);
+  if (reply.status != TARN_OK && !failure_) failure_ = refusal(reply);
 }
 
 void Answer::closed(u32 choice, const tarn_event&) {

@@ -91,6 +91,7 @@ class Answer {
     Stage stage = Stage::none;
     bool is_new = true;        // not restored
     int32_t status = TARN_OK;  // of an answer that ended early
+    int32_t reason = TARN_REASON_NONE;
   };
   using Step = void (Answer::*)(u32 choice, const tarn_event& reply);
 
@@ -118,6 +119,7 @@ class Answer {
   void closed(u32 choice, const tarn_event& reply);
   void check_end();
   tarn_session_options session_options() const;
+  HttpError refusal(const tarn_event& reply) const;
   // Nothing more is asked of the engine for it.
   bool is_over() const { return sink_ == nullptr || failure_.has_value(); }
 
@@ -167,9 +169,5 @@ class Answers {
   std::set<std::pair<std::string, std::string>> kept_names_;  // tenant and name
   Totals totals_;
 };
-
-// A refusal of the engine as a client sees it.
-HttpError error_of(int32_t status, const std::string& sentence);
-HttpError error_of(const tarn_event& reply);
 
 }  // namespace tarn::daemon

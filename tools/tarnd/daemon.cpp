@@ -130,9 +130,9 @@ void Daemon::on_engine_state() {
     notify_.send("READY=1\nSTATUS=serving " + source_.model.name);
     return;
   }
-  const auto code = tools::exit_code(static_cast<Status>(port_.status()));
+  const auto code = tools::exit_code(static_cast<Status>(port_.error().status));
   if (port_.state() == EnginePort::State::failed) {
-    log_event(Event::load_failed, {{"text", port_.sentence()}});
+    log_event(Event::load_failed, {{"text", port_.error().text}});
   }
   stop(code, 1);
 }

@@ -16,14 +16,6 @@ void log_engine(void*, int32_t level, const char* text) {
   log_event(Event::engine, shown, {{"text", text}});
 }
 
-tarn_event reply_of(int32_t status, const std::string& sentence) {
-  tarn_event event = TARN_INIT(tarn_event);
-  event.type = TARN_EVENT_REPLY;
-  event.status = status;
-  event.text_bytes = static_cast<u32>(sentence.copy(event.text, sizeof event.text - 1));
-  return event;
-}
-
 }  // namespace
 
 EnginePort::EnginePort(event_base* base) : base_(base), opener_(base, [this] { on_read(); }) {
@@ -64,24 +56,20 @@ void EnginePort::read_model() {
     return static_cast<EnginePort*>(self)->stops_loading_ ? 1 : 0;
   };
   options.progress_context = this;
-  status_ = source_.open(&options, &engine_);
-  if (status_ != TARN_OK) sentence_ = tarn_error_text();
+  if (source_.open(&options, &engine_) != TARN_OK) error_ = latest_error();
 }
 
 void EnginePort::on_read() {
-  const int fd = status_ == TARN_OK ? tarn_engine_fd(engine_) : -1;
-  if (status_ == TARN_OK && fd < 0) {
-    status_ = TARN_INTERNAL;
-    sentence_ = tarn_error_text();
-  }
+  const int fd = engine_ != nullptr ? tarn_engine_fd(engine_) : -1;
+  if (engine_ != nullptr && fd < 0) error_ = latest_error();
   if (fd >= 0) {
     ready_ = event_new(base_, fd, EV_READ | EV_PERSIST, on_ready, this);
     if (ready_ == nullptr || event_add(ready_, nullptr) != 0) {
-      status_ = TARN_INTERNAL;
-      sentence_ = "no memory for the engine's event (daemon.memory_bytes)";
+      error_ = {.status = TARN_INTERNAL,
+                .text = "no memory for the engine's event (daemon.memory_bytes)"};
     }
   }
-  state_ = status_ == TARN_OK ? State::ready : State::failed;
+  state_ = error_.status == TARN_OK ? State::ready : State::failed;
   if (on_state) on_state();
 }
 
@@ -96,9 +84,9 @@ void EnginePort::on_fatal(void* self, const char* condition, const char* file, u
 void EnginePort::on_assertion(evutil_socket_t, short, void* self) {
   EnginePort& port = *static_cast<EnginePort*>(self);
   if (port.state_ == State::ready) port.take_events();  // a dead one says so
-  port.refuse_calls(TARN_INTERNAL,
-                    "an assertion of the engine failed (the log has it): the process ends, and has "
-                    "to be started again");
+  port.refuse_calls({.status = TARN_INTERNAL,
+                     .text = "an assertion of the engine failed (the log has it): the process "
+                             "ends, and has to be started again"});
 }
 
 void EnginePort::on_ready(evutil_socket_t, short, void* self) {
@@ -110,7 +98,7 @@ void EnginePort::take_events() {
     tarn_event event = TARN_INIT(tarn_event);
     const int32_t status = tarn_engine_take(engine_, &event);
     if (status == TARN_WOULD_BLOCK) return;
-    if (status != TARN_OK) return end(status, tarn_error_text());
+    if (status != TARN_OK) return end(latest_error());
     if (event.type != TARN_EVENT_REPLY) {
       if (on_event) on_event(event);
       continue;
@@ -129,9 +117,10 @@ void EnginePort::take_events() {
 void EnginePort::call(Submit submit_call, Done done) {
   auto call = std::make_unique<Call>(Call{std::move(submit_call), std::move(done)});
   if (state_ == State::loading) {  // what the opener says is its own until then
-    return fail_later(std::move(call), TARN_WOULD_BLOCK, "the model is being loaded");
+    return fail_later(std::move(call),
+                      {.status = TARN_WOULD_BLOCK, .text = "the model is being loaded"});
   }
-  if (state_ != State::ready) return fail_later(std::move(call), status_, sentence_);
+  if (state_ != State::ready) return fail_later(std::move(call), error_);
   if (!waiting_.empty()) return waiting_.push_back(std::move(call));
   submit(std::move(call));
 }
@@ -145,14 +134,13 @@ bool EnginePort::submit(std::unique_ptr<Call> call) {
   if (status == TARN_OK) {
     submitted_.insert(call.release());
   } else {
-    fail_later(std::move(call), status, tarn_error_text());
+    fail_later(std::move(call), latest_error());
   }
   return true;
 }
 
-void EnginePort::fail_later(std::unique_ptr<Call> call, int32_t status,
-                            const std::string& sentence) {
-  failed_.push_back({std::move(call), status, sentence});
+void EnginePort::fail_later(std::unique_ptr<Call> call, const EngineError& error) {
+  failed_.push_back({std::move(call), error});
   event_active(failed_event_, 0, 0);
 }
 
@@ -161,25 +149,25 @@ void EnginePort::on_failed(evutil_socket_t, short, void* self) {
   while (!port.failed_.empty()) {
     const Failed failed = std::move(port.failed_.front());
     port.failed_.pop_front();
-    failed.call->done(reply_of(failed.status, failed.sentence));
+    failed.call->done(reply_of(failed.error));
   }
 }
 
-void EnginePort::refuse_calls(int32_t status, const std::string& sentence) {
+void EnginePort::refuse_calls(const EngineError& error) {
   if (state_ != State::ready) return;
   state_ = State::ended;
-  status_ = status;
-  sentence_ = sentence;
-  log_event(Event::engine_ended, {{"status", tarn_status_name(status)}, {"text", sentence_}});
-  for (auto& call : waiting_) fail_later(std::move(call), status, sentence_);
+  error_ = error;
+  log_event(Event::engine_ended,
+            {{"status", tarn_status_name(error_.status)}, {"text", error_.text}});
+  for (auto& call : waiting_) fail_later(std::move(call), error_);
   waiting_.clear();
   if (on_state) on_state();
 }
 
-void EnginePort::end(int32_t status, const std::string& sentence) {
+void EnginePort::end(const EngineError& error) {
   event_del(ready_);
-  refuse_calls(status, sentence);
-  for (Call* const call : submitted_) fail_later(std::unique_ptr<Call>(call), status, sentence_);
+  refuse_calls(error);
+  for (Call* const call : submitted_) fail_later(std::unique_ptr<Call>(call), error_);
   submitted_.clear();
 }
 

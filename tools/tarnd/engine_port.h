@@ -21,6 +21,7 @@
 #include "platform/base/types.h"
 #include "platform/cpu/ready_fd.h"
 #include "runtime/api/tarn.h"
+#include "tools/tarnd/engine_error.h"
 #include "tools/tarnd/loop_thread.h"
 
 namespace tarn::daemon {
@@ -48,9 +49,7 @@ class EnginePort {
   std::function<void(const tarn_event& event)> on_event;  // TOKEN, TEXT and DONE
 
   State state() const { return state_; }
-  // Of a failure: its status and its sentence.
-  int32_t status() const { return status_; }
-  const std::string& sentence() const { return sentence_; }
+  const EngineError& error() const { return error_; }  // of State::failed and ended
   tarn_engine* get() const { return engine_; }
 
   // Submits a call, now or when there is room. `done` gets its reply, or what the submission
@@ -72,9 +71,9 @@ class EnginePort {
   void take_events();
   // Whether it is submitted or failed; false: there was no room, and it waits first in line.
   bool submit(std::unique_ptr<Call> call);
-  void fail_later(std::unique_ptr<Call> call, int32_t status, const std::string& sentence);
-  void refuse_calls(int32_t status, const std::string& sentence);  // from now on
-  void end(int32_t status, const std::string& sentence);
+  void fail_later(std::unique_ptr<Call> call, const EngineError& error);
+  void refuse_calls(const EngineError& error);  // from now on
+  void end(const EngineError& error);
 
   event_base* base_;
   State state_ = State::loading;
@@ -82,8 +81,7 @@ class EnginePort {
   event* ready_ = nullptr;
   event* failed_event_ = nullptr;
   tarn_engine* engine_ = nullptr;
-  int32_t status_ = TARN_OK;
-  std::string sentence_;
+  EngineError error_;
   std::atomic<bool> stops_loading_{false};
   ReadyFd asserted_;  // set on the thread whose assertion failed
   event* asserted_event_ = nullptr;
@@ -91,8 +89,7 @@ class EnginePort {
   std::deque<std::unique_ptr<Call>> waiting_;
   struct Failed {
     std::unique_ptr<Call> call;
-    int32_t status;
-    std::string sentence;
+    EngineError error;
   };
   std::deque<Failed> failed_;
   LoopThread opener_;

@@ -82,6 +82,7 @@ std::string error_body(const HttpError& error) {
   } else {
     json.text(error.param);
   }
+  for (const auto& [name, value] : error.numbers) json.key(name).number(value);
   json.end_object().end_object();
   return std::string(json.str());
 }

@@ -10,6 +10,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "platform/clock/clock.h"
 #include "tools/tarnd/network_memory.h"
@@ -38,7 +40,8 @@ struct HttpError {
   std::string code = {};   // "": the status
   std::string param = {};  // the field's name; "": none
   std::optional<u64> retry_after_s = std::nullopt;
-  std::string_view allow = {};  // of 405: the path's method
+  std::string_view allow = {};                                 // of 405: the path's method
+  std::vector<std::pair<std::string_view, u64>> numbers = {};  // further members, of fixed names
 };
 std::string error_body(const HttpError& error);
 HttpError invalid_request(const std::string& message, const std::string& param = "");

@@ -39,7 +39,7 @@ void Ingester::run(tarn_engine* engine) {
     end_.status = tarn_ingest(engine, &options, job_.name.c_str(), job_.ids.data(), job_.ids.size(),
                               &ingested);
   }
-  if (end_.status != TARN_OK) end_.sentence = tarn_error_text();
+  if (end_.status != TARN_OK) end_.error = latest_error();
   end_.n_tokens = job_.ids.size();
   end_.n_reused = ingested.n_reused;
   end_.bytes_written = ingested.bytes_written;

@@ -9,6 +9,7 @@
 
 #include "platform/base/types.h"
 #include "runtime/api/tarn_store.h"
+#include "tools/tarnd/engine_error.h"
 #include "tools/tarnd/loop_thread.h"
 
 namespace tarn::daemon {
@@ -21,7 +22,7 @@ struct IngestJob {
 
 struct IngestEnd {
   int32_t status = TARN_OK;
-  std::string sentence;  // of a failure
+  EngineError error;  // of a failure
   u64 n_tokens = 0, n_reused = 0, bytes_written = 0, took_ns = 0;
 };
 

@@ -148,8 +148,8 @@ void answer_slots(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const u64 n_max = service.model.status.sessions_max;
   std::vector<tarn_session_row> rows(n_max, TARN_INIT(tarn_session_row));
   u64 n = 0;
-  if (const int32_t status = tarn_session_list(service.port.get(), rows.data(), n_max, &n)) {
-    return exchange->reply(error_of(status, tarn_error_text()));
+  if (tarn_session_list(service.port.get(), rows.data(), n_max, &n) != TARN_OK) {
+    return exchange->reply(http_error(latest_error()));
   }
   n = std::min(n, n_max);
   const bool fails_if_full = exchange->request.query.find("fail_on_no_slot=1") != std::string::npos;

@@ -8,7 +8,7 @@ namespace {
 
 void reply_ingested(const std::shared_ptr<Exchange>& exchange, const std::string& name,
                     const IngestEnd& end) {
-  if (end.status != TARN_OK) return exchange->reply(error_of(end.status, end.sentence));
+  if (end.status != TARN_OK) return exchange->reply(http_error(end.error, "content"));
   exchange->work = {.n_prompt_tokens = end.n_tokens, .n_cached_tokens = end.n_reused};
   tools::JsonLine json;
   json.begin_object().key("object").text("tarn.ingest").key("name").text(name);
@@ -46,7 +46,7 @@ void list(Service& service, const std::shared_ptr<Exchange>& exchange,
       },
       [listing, exchange, &service](const tarn_event& reply) {
         if (reply.status != TARN_OK) {
-          return exchange->reply(error_of(reply));
+          return exchange->reply(http_error(error_in(reply)));
         }
         if (listing->n > listing->rows.size()) {
           listing->rows.resize(listing->n, TARN_INIT(tarn_stored));
@@ -97,7 +97,7 @@ void answer_store_remove(Service& service, const std::shared_ptr<Exchange>& exch
       },
       [name, exchange](const tarn_event& reply) {
         if (reply.status != TARN_OK) {
-          return exchange->reply(error_of(reply));
+          return exchange->reply(http_error(error_in(reply)));
         }
         tools::JsonLine json;
         json.begin_object().key("object").text("tarn.store.deleted").key("name").text(*name);

@@ -52,7 +52,7 @@ void answer_tokenize(Service& service, const std::shared_ptr<Exchange>& exchange
       },
       [call, exchange, &service](const tarn_event& reply) {
         if (reply.status != TARN_OK) {
-          return exchange->reply(error_of(reply));
+          return exchange->reply(http_error(error_in(reply), "content"));
         }
         tools::JsonLine json;
         write_tokens(service, *call, json);
@@ -113,7 +113,7 @@ void render(Service& service, const std::shared_ptr<Exchange>& exchange,
           return render(service, exchange, call, /*is_second=*/true);
         }
         if (reply.status != TARN_OK) {
-          return exchange->reply(error_of(reply));
+          return exchange->reply(http_error(error_in(reply), "messages"));
         }
         call->text.resize(call->text_bytes);
         tools::JsonLine json;

@@ -163,7 +163,7 @@ std::optional<HttpError> Service::why_not() const {
       if (drains_) return unavailable("the daemon is stopping", 5);
       return std::nullopt;
     default:
-      return unavailable(port.sentence(), 5);
+      return unavailable(port.error().text, 5);
   }
 }
 
@@ -173,7 +173,7 @@ void Service::on_engine_state() {
     tarn_plan plan = TARN_INIT(tarn_plan);
     if (tarn_engine_plan(port.get(), &plan) == TARN_OK) model.plan_bytes = plan.total_bytes;
   } else {
-    answers.fail_all(unavailable(port.sentence(), 5));
+    answers.fail_all(unavailable(port.error().text, 5));
   }
 }
 
@@ -199,7 +199,7 @@ void Service::with_status(const std::shared_ptr<Exchange>& exchange, std::functi
       },
       [this, status, exchange, then = std::move(then)](const tarn_event& reply) {
         if (reply.status != TARN_OK) {
-          return exchange->fail(error_of(reply));
+          return exchange->fail(http_error(error_in(reply)));
         }
         model.status = *status;
         then();

@@ -66,7 +66,7 @@ class World {
                                more_toml,
                 .chat_template = "plain"});
     run_until([this] { return port->state() != EnginePort::State::loading; });
-    REQUIRE_MESSAGE(port->state() == EnginePort::State::ready, port->sentence());
+    REQUIRE_MESSAGE(port->state() == EnginePort::State::ready, port->error().text);
   }
   ~World() {
     answers.reset();
