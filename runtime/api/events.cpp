@@ -35,6 +35,7 @@ void describe_event(const engine::Event& event, tarn_event* out) {
     case engine::EventType::token:
       out->type = TARN_EVENT_TOKEN;
       out->token = event.token.token;
+      out->text_bytes = event.text_bytes;
       out->logprob = event.token.logprob;
       out->n_top = event.token.n_top;
       for (u32 i = 0; i < event.token.n_top; ++i) {

@@ -308,10 +308,11 @@ typedef struct tarn_generate_options {
   uint32_t top_k;               /* 0: off */
   float top_p;                  /* 0 or >= 1: off */
   float min_p;                  /* 0: off */
-  float repetition_penalty;     /* 0 or 1: off */
-  float frequency_penalty;      /* 0: off */
-  float presence_penalty;       /* 0: off */
-  uint32_t penalty_last_tokens; /* window of the three penalties; 0: 64; at most 4096 */
+  float repetition_penalty;     /* of the last tokens, fed or generated; 0 or 1: off */
+  float frequency_penalty;      /* of all tokens that the session has generated, each time; 0: off.
+                                   A restored session counts its last 32 answers */
+  float presence_penalty;       /* of the same, once; 0: off */
+  uint32_t penalty_last_tokens; /* window of repetition_penalty; 0: 64; at most 4096 */
   uint64_t seed;                /* of the sampler; the same seed gives the same tokens */
   const tarn_logit_bias* logit_biases;
   uint32_t n_logit_biases;  /* at most 256 */
@@ -357,7 +358,8 @@ typedef struct tarn_event {
   float logprob;  /* TOKEN; 0 with no_logprobs */
   uint32_t n_top; /* TOKEN: entries of top, best first */
   tarn_logprob top[20];
-  uint32_t text_bytes;   /* TEXT, REPLY */
+  uint32_t text_bytes;   /* TEXT, REPLY. TOKEN: the text that it adds to the answer, some of which
+                            may be held back, or cut by a stop string */
   char text[512];        /* TEXT; terminated, may hold zero bytes before its end. REPLY: the error's
                             sentence, as tarn_error_text() has it for a blocking call */
   int32_t finish;        /* DONE */

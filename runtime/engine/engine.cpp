@@ -347,9 +347,10 @@ void Engine::consume_logits(Session& s, u32 position, u32 logits_row) {
   const std::span<f32> logits = executor_.logits(logits_row);
   if (s.on_logits != nullptr) s.on_logits(s.logits_context, position, logits);
   if (s.state != SessionState::generating || position + 1 != s.n_ids) return;
-  const Result<Sampled> sampled = executor_.batch().takes_best
-                                      ? sample_best(executor_.summary(logits_row))
-                                      : s.generation.draw(logits, s.ids.first(s.n_ids), scratch_);
+  const Result<Sampled> sampled =
+      executor_.batch().takes_best
+          ? sample_best(executor_.summary(logits_row))
+          : s.generation.draw(logits, s.ids.first(s.n_ids), s.generated, scratch_);
   if (!sampled) return give_up(s, sampled.error());
   ++trace_.n_tokens_out;
   accept_token(s, *sampled);

@@ -17,6 +17,7 @@ namespace tarn::engine {
 struct SessionsMemory {
   std::span<Session> sessions;                 // not constructed
   std::span<u32> ids;                          // [n_sessions, context_tokens]
+  std::span<u64> generated;                    // [n_sessions, a bit for each id]
   std::span<Event> events;                     // [n_sessions, EventRing::kEvents]
   std::span<char> event_text;                  // [n_sessions, EventRing::kTextBytes]
   std::span<step::Ready> ready;                // [n_sessions], of a step
@@ -33,6 +34,7 @@ inline Session& SessionsMemory::construct(u32 i) const {
   const auto share = [&](auto all) { return Carver::row(all, sessions.size(), i); };
   auto* session = new (&sessions[i]) Session();
   session->ids = share(ids);
+  session->generated = GeneratedMarks(share(generated));
   session->generation.events.init(share(events), share(event_text));
   return *session;
 }
@@ -57,6 +59,8 @@ struct TextMemory {
 inline SessionsMemory SessionsMemory::carve(Carver& carver, u32 n_sessions, u32 context_tokens) {
   return {.sessions = carver.rows<Session>("session", n_sessions, 1),
           .ids = carver.rows<u32>("ids", n_sessions, context_tokens),
+          .generated =
+              carver.rows<u64>("generated", n_sessions, GeneratedMarks::n_words(context_tokens)),
           .events = carver.rows<Event>("events", n_sessions, EventRing::kEvents),
           .event_text = carver.rows<char>("text", n_sessions, EventRing::kTextBytes),
           .ready = carver.rows<step::Ready>("ready", n_sessions, 1),
@@ -70,8 +74,7 @@ inline SessionsMemory SessionsMemory::carve(Carver& carver, u32 n_sessions, u32 
 inline SamplingMemory SamplingMemory::carve(Carver& carver, u32 n_vocab, u32 logit_rows_max) {
   return {.logits = carver.rows<f32>("logits", logit_rows_max, n_vocab),
           .scratch = {.candidates = carver.take<kernels::Candidate>("candidates", n_vocab),
-                      .sorted_window = carver.take<u32>("window", kPenaltyWindowMax),
-                      .saved = carver.take<TokenLogprob>("saved", kSavedLogitsMax)}};
+                      .original = carver.take<f32>("original", n_vocab)}};
 }
 
 inline TextMemory TextMemory::carve(Carver& carver, const plan::Plan& plan) {

@@ -42,8 +42,8 @@ void EventRing::push(const Event& event) {
   events_written_.store(idx + 1, std::memory_order_release);
 }
 
-void EventRing::push_token(const Sampled& token) {
-  push({.type = EventType::token, .token = token});
+void EventRing::push_token(const Sampled& token, u32 text_bytes) {
+  push({.type = EventType::token, .text_bytes = text_bytes, .token = token});
 }
 
 void EventRing::push_text(std::string_view text) {

@@ -52,7 +52,8 @@ struct DoneEvent {
 
 struct Event {
   EventType type = EventType::token;
-  u32 text_bytes = 0;  // text: that many bytes of the text ring belong to it
+  u32 text_bytes = 0;  // text: that many bytes of the text ring belong to it. token: what it adds
+                       // to the answer's text, which may be held back or cut
   Sampled token{};
   DoneEvent done{};
 };
@@ -68,7 +69,7 @@ class EventRing {
   // Writer. A token may bring text; room for both and for a final text and the end is asked for at
   // once.
   bool has_room(u64 text_bytes) const;
-  void push_token(const Sampled& token);
+  void push_token(const Sampled& token, u32 text_bytes = 0);
   void push_text(std::string_view text);
   void push_done(const DoneEvent& done);
 

@@ -21,9 +21,11 @@ bool Generation::has_room(const GenerationScratch& scratch) const {
 }
 
 Result<Sampled> Generation::draw(std::span<f32> logits, std::span<const u32> history,
+                                 const GeneratedMarks& generated,
                                  const GenerationScratch& scratch) const {
   return sample({.logits = logits,
                  .history = history,
+                 .generated = generated,
                  .params = &sampler,
                  .draw_idx = n_drawn(),
                  .scratch = scratch.sample});
@@ -33,12 +35,13 @@ std::optional<Finish> Generation::accept(const Sampled& sampled, u64 now_ns,
                                          const GenerationScratch& scratch) {
   last_token_ns_ = now_ns;
   if (n_generated++ == 0) first_token_ns_ = now_ns;
-  events.push_token(sampled);
 
   // Embeddings may have more rows than the vocabulary has tokens; such an id has no text.
   const bool has_text = sampled.token < scratch.tokenizer->n_vocab();
-  if (has_text && scratch.tokenizer->is_end(sampled.token) && !ignore_end) return Finish::end;
-  const u64 n_bytes = has_text ? detokenizer_.push(sampled.token, scratch.piece) : 0;
+  const bool is_end = has_text && scratch.tokenizer->is_end(sampled.token) && !ignore_end;
+  const u64 n_bytes = has_text && !is_end ? detokenizer_.push(sampled.token, scratch.piece) : 0;
+  events.push_token(sampled, static_cast<u32>(n_bytes));
+  if (is_end) return Finish::end;
   const u64 n_shown = text_.push({scratch.piece.data(), n_bytes}, scratch.shown);
   events.push_text({scratch.shown.data(), n_shown});
   if (text_.stopped()) return Finish::stop;

@@ -41,9 +41,9 @@ class Generation {
   bool has_room(const GenerationScratch& scratch) const;
   // Whether the row's best token is all that is asked of its logits.
   bool takes_best() const { return engine::takes_best(sampler); }
-  // The next token; `history` are all tokens of the session.
+  // The next token; `history` are all tokens of the session, `generated` are its marks.
   Result<Sampled> draw(std::span<f32> logits, std::span<const u32> history,
-                       const GenerationScratch& scratch) const;
+                       const GeneratedMarks& generated, const GenerationScratch& scratch) const;
   // Tells the reader of a token. Returns why the answer ends with it, if it does.
   std::optional<Finish> accept(const Sampled& sampled, u64 now_ns,
                                const GenerationScratch& scratch);

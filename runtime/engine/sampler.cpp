@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "platform/base/assert.h"
 #include "platform/base/random_at.h"
@@ -14,52 +15,47 @@ f64 uniform_draw(u64 seed, u64 draw_idx) {
   return static_cast<f64>(random_at(seed, draw_idx) >> 11) * 0x1.0p-53;
 }
 
-// Changes logits and remembers what they were: a token's logprob is the model's own.
-class Adjuster {
- public:
-  explicit Adjuster(const SampleArgs& args) : args_(args) {}
-
-  void apply_biases() {
-    const SamplerParams& params = *args_.params;
-    for (u32 i = 0; i < params.n_logit_biases; ++i) {
-      change(params.logit_biases[i].token) += params.logit_biases[i].bias;
-    }
+void apply_biases(const SampleArgs& args) {
+  const SamplerParams& params = *args.params;
+  for (u32 i = 0; i < params.n_logit_biases; ++i) {
+    args.logits[params.logit_biases[i].token] += params.logit_biases[i].bias;
   }
+}
 
-  void apply_penalties() {
-    const SamplerParams& params = *args_.params;
-    const u64 n = std::min<u64>(params.penalty_last_tokens, args_.history.size());
-    const std::span<u32> window = args_.scratch.sorted_window.first(n);
-    const std::span<const u32> last = args_.history.last(n);
-    std::copy(last.begin(), last.end(), window.begin());
-    std::sort(window.begin(), window.end());
-    for (u64 i = 0; i < n;) {
-      u64 end = i;
-      while (end < n && window[end] == window[i]) ++end;
-      f32& logit = change(window[i]);
+// Calls fn(token, count) once for each token that for_each_token gives to its function. The
+// candidates, which nothing else needs yet, have the counts.
+template <class ForEachToken, class Fn>
+void for_each_count(const SampleArgs& args, const ForEachToken& for_each_token, const Fn& fn) {
+  const std::span<kernels::Candidate> counts = args.scratch.candidates;
+  for_each_token([&](u32 token) { counts[token].id = 0; });
+  for_each_token([&](u32 token) { ++counts[token].id; });
+  for_each_token([&](u32 token) {
+    if (const u32 n = std::exchange(counts[token].id, 0); n > 0) fn(token, n);
+  });
+}
+
+void apply_penalties(const SampleArgs& args) {
+  const SamplerParams& params = *args.params;
+  const std::span<const u32> history = args.history;
+  if (params.repetition_penalty != 1.0f) {
+    const u64 n = std::min<u64>(params.penalty_last_tokens, history.size());
+    const auto in_window = [&](const auto& fn) {
+      for (const u32 token : history.last(n)) fn(token);
+    };
+    for_each_count(args, in_window, [&](u32 token, u32) {
+      f32& logit = args.logits[token];
       logit = logit > 0.0f ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-      logit -= static_cast<f32>(end - i) * params.frequency_penalty + params.presence_penalty;
-      i = end;
-    }
+    });
   }
-
-  // The first record of a token is the oldest.
-  f32 original(u32 token) const {
-    for (u32 i = 0; i < n_saved_; ++i) {
-      if (args_.scratch.saved[i].token == token) return args_.scratch.saved[i].logprob;
-    }
-    return args_.logits[token];
-  }
-
- private:
-  f32& change(u32 token) {
-    args_.scratch.saved[n_saved_++] = {token, args_.logits[token]};
-    return args_.logits[token];
-  }
-
-  const SampleArgs& args_;
-  u32 n_saved_ = 0;
-};
+  if (params.frequency_penalty == 0.0f && params.presence_penalty == 0.0f) return;
+  const auto generated = [&](const auto& fn) {
+    args.generated.for_each(static_cast<u32>(history.size()), [&](u32 i) { fn(history[i]); });
+  };
+  for_each_count(args, generated, [&](u32 token, u32 count) {
+    args.logits[token] -=
+        static_cast<f32>(count) * params.frequency_penalty + params.presence_penalty;
+  });
+}
 
 bool has_penalties(const SamplerParams& params) {
   return params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
@@ -191,7 +187,7 @@ Result<Sampled> sample_best(const kernels::LogitsSummary& summary) {
 
 Result<Sampled> sample(const SampleArgs& args) {
   TARN_ASSERT(args.scratch.candidates.size() >= args.logits.size());
-  TARN_ASSERT(args.scratch.saved.size() >= kSavedLogitsMax);
+  TARN_ASSERT(args.scratch.original.size() >= args.logits.size());
   const SamplerParams& params = *args.params;
   kernels::LogitsSummary summary =
       kernels::summarize_logits(args.logits.data(), args.logits.size());
@@ -204,9 +200,10 @@ Result<Sampled> sample(const SampleArgs& args) {
                           : 0.0;
   report_top(args, log_sum, sampled);
 
-  Adjuster adjuster(args);
-  if (params.n_logit_biases > 0) adjuster.apply_biases();
-  if (has_penalties(params)) adjuster.apply_penalties();
+  // A token's logprob is the model's own.
+  if (params.wants_logprob) std::ranges::copy(args.logits, args.scratch.original.begin());
+  apply_biases(args);
+  if (has_penalties(params)) apply_penalties(args);
   summary = kernels::summarize_logits(args.logits.data(), args.logits.size());
   if (summary.max == -INFINITY) {
     return fail({.status = Status::invalid_request,
@@ -216,7 +213,7 @@ Result<Sampled> sample(const SampleArgs& args) {
   }
   sampled.token = params.temperature == 0.0f ? summary.argmax : draw(args, summary);
   if (!params.wants_logprob) return sampled;
-  sampled.logprob = static_cast<f32>(adjuster.original(sampled.token) - log_sum);
+  sampled.logprob = static_cast<f32>(args.scratch.original[sampled.token] - log_sum);
   return sampled;
 }
 

@@ -1,9 +1,11 @@
-// From a row of logits to one token. In this order: logit bias, penalties (repetition, then
-// frequency and presence) over the last tokens, then greedy; or top-k, top-p, min-p, temperature,
-// one draw.
+// From a row of logits to one token. In this order: logit bias; repetition penalty over the last
+// tokens, prompt included; frequency and presence penalty over all generated tokens, however far
+// back; then greedy; or top-k, top-p, min-p, temperature, one draw.
 //
-// The result is a function of (logits, history, parameters, seed, number of draws so far): the draw
-// is counter-based, so a fork or a replay continues the same stream.
+// The result is a function of (logits, history, its marks, parameters, seed, number of draws so
+// far): the draw is counter-based, so a fork or a replay continues the same stream.
+// Cost: the penalties touch the window and each generated token three times, and nothing is sorted;
+// a logprob beside them costs a copy of the row.
 // Sources  top-p: Holtzman et al. 2020 (arXiv:1904.09751); min-p: Nguyen et al. 2024
 //          (arXiv:2407.01082); repetition penalty: Keskar et al. 2019 (arXiv:1909.05858), section
 //          4.1.
@@ -14,6 +16,7 @@
 
 #include "kernels/sample/sample.h"
 #include "platform/base/result.h"
+#include "runtime/engine/generated_marks.h"
 
 namespace tarn::engine {
 
@@ -34,7 +37,7 @@ struct SamplerParams {
   f32 repetition_penalty = 1.0f;
   f32 frequency_penalty = 0.0f;
   f32 presence_penalty = 0.0f;
-  u32 penalty_last_tokens = 64;
+  u32 penalty_last_tokens = 64;  // of the repetition penalty
   u64 seed = 0;
   u32 n_logit_biases = 0;
   std::array<LogitBias, kLogitBiasesMax> logit_biases{};
@@ -60,19 +63,16 @@ struct Sampled {
   std::array<TokenLogprob, kTopLogprobsMax> top{};
 };
 
-// Logits that biases and penalties changed, as they were.
-inline constexpr u32 kSavedLogitsMax = kPenaltyWindowMax + kLogitBiasesMax;
-
 struct SampleScratch {
   std::span<kernels::Candidate> candidates{};  // [n_vocab]
-  std::span<u32> sorted_window{};              // [kPenaltyWindowMax]
-  std::span<TokenLogprob> saved{};             // [kSavedLogitsMax]
+  std::span<f32> original{};                   // [n_vocab]: logits before biases and penalties
   kernels::ExpFn exp = nullptr;                // of the ISA in use
 };
 
 struct SampleArgs {
   std::span<f32> logits{};         // [n_vocab]; biases and penalties are applied in place
   std::span<const u32> history{};  // tokens of the sequence so far, oldest first
+  GeneratedMarks generated{};      // of the history; without words none is marked
   const SamplerParams* params = nullptr;
   u64 draw_idx = 0;  // tokens drawn before in this generation
   SampleScratch scratch{};

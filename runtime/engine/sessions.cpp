@@ -226,6 +226,7 @@ void Sessions::append(Session& s, std::span<const u32> ids) {
   if (s.state == SessionState::idle || s.saved.restored) s.turn_begin = s.n_ids;
   const u32 n_more = static_cast<u32>(ids.size());
   s.turns.feed(s.n_ids, n_more);
+  s.generated.set(s.n_ids, s.n_ids + n_more, false);
   s.n_ids += n_more;
   s.saved.ask_more();
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
@@ -299,6 +300,7 @@ Result<SessionIdx> Sessions::fork(SessionIdx idx) {
   }
   std::copy_n(source.ids.begin(), source.n_ids, copy.ids.begin());
   copy.n_ids = source.n_ids;
+  copy.generated.copy(source.generated, source.n_ids);
   copy.saved.tenant = source.saved.tenant;
   copy.root = source.root;
   copy.tenant_idx = source.tenant_idx;
@@ -374,6 +376,7 @@ void Sessions::accept_token(Session& s, Sampled sampled) {
   }
   const bool fits = s.n_ids < plan_.context_tokens;
   if (fits) {
+    s.generated.set(s.n_ids, s.n_ids + 1, true);
     s.ids[s.n_ids++] = sampled.token;
     s.has_place = s.sequence.reserve(1);  // else it waits, and gets one before others
   }

@@ -15,6 +15,23 @@ std::string_view policy_of(const store::Key& selection) {
   return {reinterpret_cast<const char*>(&selection), sizeof selection};
 }
 
+// The last answers, and where what was generated behind the last input begins.
+void note_answers(const GeneratedMarks& generated, reuse::SessionView& view) {
+  const auto n_ids = static_cast<u32>(view.ids.size());
+  view.n_fed = n_ids;
+  generated.for_each_answer(n_ids, [&](u32 begin, u32 end) {
+    if (end == n_ids) {
+      view.n_fed = begin;
+      return;
+    }
+    if (view.n_answers == view.answers.size()) {
+      std::ranges::rotate(view.answers, view.answers.begin() + 1);
+      --view.n_answers;
+    }
+    view.answers[view.n_answers++] = {.begin = begin, .end = end};
+  });
+}
+
 }  // namespace
 
 reuse::SessionView Sessions::view_of(Session& s) const {
@@ -28,7 +45,10 @@ reuse::SessionView Sessions::view_of(Session& s) const {
       .turn_begin = s.turn_begin,
       .first_approx_slot = s.first_approx_slot,
       .n_drawn = s.state == SessionState::generating ? s.generation.n_drawn() : 0};
-  if (!selector_.is_on()) return view;
+  if (!selector_.is_on()) {
+    note_answers(s.generated, view);
+    return view;
+  }
   const method::KeptIndex kept = selector_.kept(s.idx);
   view.policy = policy_of(selection_key_);
   view.chooses = s.first_approx_slot != Session::kNone || selector_.has_index(s.idx);
@@ -112,6 +132,10 @@ Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& fou
   TARN_TRY(const bool has_index, archive_.restore(s.saved, s.sequence, found, s.root, index_owner));
   std::ranges::copy(manifest.token_ids, s.ids.begin());
   s.n_ids = s.n_settled = static_cast<u32>(n_ids);
+  s.generated.set(0, s.n_ids, false);
+  for (const reuse::ManifestAnswer& answer : manifest.answers)
+    s.generated.set(answer.begin, answer.end, true);
+  if (manifest.n_fed != 0) s.generated.set(manifest.n_fed, s.n_ids, true);
   s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];
   if (has_index && manifest.first_approx_slot != 0)
     s.first_approx_slot = manifest.first_approx_slot;

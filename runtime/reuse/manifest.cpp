@@ -89,11 +89,9 @@ const char* codebooks_fault(const Manifest& manifest) {
 
 const char* index_fault(const Manifest& manifest) {
   const u64 n_tokens = manifest.token_ids.size();
-  if (manifest.index.empty()) {
-    if (!manifest.answers.empty()) return "answers";
-    return manifest.n_fed != 0 ? "n_fed" : nullptr;
-  }
-  if (manifest.index[0].reserved != std::array<u32, 2>{}) return "index";
+  const bool says_nothing = manifest.n_fed == 0 && manifest.answers.empty();
+  if (manifest.index.empty() && says_nothing) return nullptr;  // of builds before 2026-11-28
+  if (!manifest.index.empty() && manifest.index[0].reserved != std::array<u32, 2>{}) return "index";
   if (manifest.n_fed > n_tokens || (manifest.n_fed == 0) != (n_tokens == 0)) return "n_fed";
   u64 end = 0;
   for (const ManifestAnswer& answer : manifest.answers) {

@@ -100,8 +100,8 @@ struct Manifest {
   std::string_view name{};
   std::string_view policy{};  // what choices depend on, as the owner writes it; compared
   std::span<const ManifestIndex> index{};     // one, or none: made anew of all tokens
-  std::span<const ManifestAnswer> answers{};  // with an index: the last ones, ascending
-  u32 n_fed = 0;                              // with an index: tokens up to the last that was fed
+  std::span<const ManifestAnswer> answers{};  // the last ones, ascending
+  u32 n_fed = 0;  // tokens up to the last that was fed; 0, without an index: not known
 };
 
 // Whether a manifest holds together; encode() asserts it and decode() has checked it. nullptr, or

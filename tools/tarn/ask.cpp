@@ -160,8 +160,12 @@ void add_ask(const Command& app) {
   sub.add_option("--session", command->session,
                  "keep the conversation under this name in tarnd's store")
       .check(is_not_empty);
-  for (size_t i = 0; i < std::size(kAnswerFields); ++i) {
-    command->field_options[i] = add_option(sub, kAnswerFields[i], command->fields);
+  for (size_t i = 0; i < std::size(kAnswerFields); ++i) {  // tarnd says what is out of range
+    const AnswerField& field = kAnswerFields[i];
+    command->field_options[i] =
+        field.integer != nullptr
+            ? sub.add_option(field.option, command->fields.*field.integer, field.about)
+            : sub.add_option(field.option, command->fields.*field.number, field.about);
   }
   sub.add_option("--stop", command->stops, "text that ends the answer; may be repeated")
       .one_value_each();

@@ -1,5 +1,6 @@
 #include "tools/tarnd/completion_reply.h"
 
+#include <algorithm>
 #include <ctime>
 #include <set>
 
@@ -17,6 +18,11 @@ const char* finish_reason(int32_t finish) {
 }
 
 f64 ms_of(u64 ns) { return static_cast<f64>(ns) / 1e6; }
+
+u64 n_points(std::string_view utf8) {
+  return static_cast<u64>(
+      std::ranges::count_if(utf8, [](char c) { return (static_cast<u8>(c) & 0xc0) != 0x80; }));
+}
 
 f64 ratio(f64 a, f64 b) { return b > 0 ? a / b : 0; }
 
@@ -55,18 +61,38 @@ void CompletionReply::note(const AnswerSummary& summary) {
 void CompletionReply::token(u32 choice, const tarn_event& event) {
   Work& work = exchange_->work;
   if (work.n_generated++ == 0) work.first_token_ns = exchange_->age_ns();
+  Choice& to = choices_[choice];
+  const u64 begin = to.n_token_bytes;
+  to.n_token_bytes += event.text_bytes;
   if (!form_.has_logprobs || tarn_is_end(form_.engine, event.token) != 0) return;
-  choices_[choice].logprobs.push_back(
-      {event.token, event.logprob, {event.top, event.top + event.n_top}});
+  to.logprobs.push_back({.token = event.token,
+                         .logprob = event.logprob,
+                         .top = {event.top, event.top + event.n_top},
+                         .begin = begin,
+                         .end = to.n_token_bytes});
 }
 
 void CompletionReply::text(u32 choice, std::string_view text) {
+  Choice& to = choices_[choice];
+  const u64 n_before = to.n_text_bytes;
+  to.n_text_bytes += text.size();
+  for (Logprob& each : to.logprobs) {
+    if (each.begin < n_before || each.begin >= to.n_text_bytes) continue;
+    each.n_before = to.n_text_points + n_points(text.substr(0, each.begin - n_before));
+  }
+  to.n_text_points += n_points(text);
   if (form_.streams) return send_piece(choice, text, nullptr, nullptr);
-  choices_[choice].text += text;
+  to.text += text;
 }
 
 void CompletionReply::done(u32 choice, int32_t finish, const AnswerSummary& summary, bool is_last) {
-  choices_[choice].finish = finish;
+  Choice& to = choices_[choice];
+  to.finish = finish;
+  const auto is_behind = [&](const Logprob& each) { return each.begin >= to.n_text_bytes; };
+  if (finish == TARN_FINISH_STOP) std::erase_if(to.logprobs, is_behind);  // the stop's
+  for (Logprob& each : to.logprobs) {
+    if (is_behind(each)) each.n_before = to.n_text_points;
+  }
   note(summary);
   if (!form_.streams) return;
   send_piece(choice, "", finish_reason(finish),
@@ -103,7 +129,13 @@ void CompletionReply::send_piece(u32 choice, std::string_view text, const char* 
   JsonLine json;
   begin_object(json);
   json.key("choices").begin_array();
-  write_choice(json, choice, text, finish);
+  std::vector<Logprob>& logprobs = choices_[choice].logprobs;
+  const u64 n_sent = choices_[choice].n_text_bytes;
+  // One without text comes when the text goes on behind it.
+  const auto waits = [&](const Logprob& each) { return each.end > n_sent || each.begin >= n_sent; };
+  const auto first = finish == nullptr ? std::ranges::find_if(logprobs, waits) : logprobs.end();
+  write_choice(json, choice, text, finish, static_cast<u64>(first - logprobs.begin()));
+  logprobs.erase(logprobs.begin(), first);
   json.end_array();
   if (summary != nullptr) write_end(json, *summary);
   json.end_object();
@@ -111,7 +143,7 @@ void CompletionReply::send_piece(u32 choice, std::string_view text, const char* 
 }
 
 void CompletionReply::write_choice(JsonLine& json, u32 choice, std::string_view text,
-                                   const char* finish) {
+                                   const char* finish, u64 n_logprobs) {
   json.begin_object().key("index").number(choice);
   if (!form_.is_chat) {
     json.key("text").text(text);
@@ -123,8 +155,7 @@ void CompletionReply::write_choice(JsonLine& json, u32 choice, std::string_view 
     json.key("message").begin_object().key("role").text("assistant").key("content").text(text);
     json.end_object();
   }
-  write_logprobs(json, choices_[choice]);
-  choices_[choice].n_text_bytes += text.size();
+  write_logprobs(json, std::span(choices_[choice].logprobs).first(n_logprobs));
   json.key("finish_reason");
   finish == nullptr ? json.null() : json.text(finish);
   json.end_object();
@@ -135,7 +166,8 @@ void CompletionReply::write_whole(const AnswerSummary& summary) {
   begin_object(json);
   json.key("choices").begin_array();
   for (u32 i = 0; i < choices_.size(); ++i) {
-    write_choice(json, i, choices_[i].text, finish_reason(choices_[i].finish));
+    const Choice& choice = choices_[i];
+    write_choice(json, i, choice.text, finish_reason(choice.finish), choice.logprobs.size());
   }
   json.end_array();
   write_end(json, summary);
@@ -143,26 +175,23 @@ void CompletionReply::write_whole(const AnswerSummary& summary) {
   exchange_->reply({.body = json.str()});
 }
 
-void CompletionReply::write_logprobs(JsonLine& json, Choice& choice) const {
+void CompletionReply::write_logprobs(JsonLine& json, std::span<const Logprob> logprobs) const {
   json.key("logprobs");
-  if (!form_.has_logprobs || choice.logprobs.empty()) {
+  if (!form_.has_logprobs || logprobs.empty()) {
     json.null();
-  } else if (form_.is_chat) {
-    write_chat_logprobs(json, choice);
   } else {
-    write_text_logprobs(json, choice);
+    form_.is_chat ? write_chat_logprobs(json, logprobs) : write_text_logprobs(json, logprobs);
   }
-  choice.logprobs.clear();
 }
 
-void CompletionReply::write_chat_logprobs(JsonLine& json, const Choice& choice) const {
+void CompletionReply::write_chat_logprobs(JsonLine& json, std::span<const Logprob> logprobs) const {
   const auto write = [&](u32 token, f32 logprob) {
     const std::string bytes = piece(token);
     json.begin_object().key("token").text(tools::as_utf8(bytes)).key("logprob").real(logprob);
     json.key("bytes").bytes(bytes);
   };
   json.begin_object().key("content").begin_array();
-  for (const Logprob& each : choice.logprobs) {
+  for (const Logprob& each : logprobs) {
     write(each.token, each.logprob);
     json.key("top_logprobs").begin_array();
     for (const tarn_logprob& other : each.top) {
@@ -175,13 +204,13 @@ void CompletionReply::write_chat_logprobs(JsonLine& json, const Choice& choice) 
 }
 
 // The older form: parallel lists.
-void CompletionReply::write_text_logprobs(JsonLine& json, const Choice& choice) const {
+void CompletionReply::write_text_logprobs(JsonLine& json, std::span<const Logprob> logprobs) const {
   json.begin_object().key("tokens").begin_array();
-  for (const Logprob& each : choice.logprobs) json.text(tools::as_utf8(piece(each.token)));
+  for (const Logprob& each : logprobs) json.text(tools::as_utf8(piece(each.token)));
   json.end_array().key("token_logprobs").begin_array();
-  for (const Logprob& each : choice.logprobs) json.real(each.logprob);
+  for (const Logprob& each : logprobs) json.real(each.logprob);
   json.end_array().key("top_logprobs").begin_array();
-  for (const Logprob& each : choice.logprobs) {
+  for (const Logprob& each : logprobs) {
     json.begin_object();
     std::set<std::string> keys;  // several ids may have one text, as U+FFFD: the best one stays
     for (const tarn_logprob& other : each.top) {
@@ -191,11 +220,7 @@ void CompletionReply::write_text_logprobs(JsonLine& json, const Choice& choice) 
     json.end_object();
   }
   json.end_array().key("text_offset").begin_array();
-  u64 offset = choice.n_text_bytes;
-  for (const Logprob& each : choice.logprobs) {
-    json.number(offset);
-    offset += piece(each.token).size();
-  }
+  for (const Logprob& each : logprobs) json.number(each.n_before);
   json.end_array().end_object();
 }
 

@@ -6,12 +6,14 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "kernels/act/act.h"
+#include "tests/support/seed.h"
 
 namespace tarn::engine::sampler_test {
 namespace {
@@ -20,20 +22,20 @@ constexpr f32 kInfinity = std::numeric_limits<f32>::infinity();
 
 struct Scratch {
   std::vector<kernels::Candidate> candidates = std::vector<kernels::Candidate>(64);
-  std::vector<u32> window = std::vector<u32>(kPenaltyWindowMax);
-  std::vector<TokenLogprob> saved = std::vector<TokenLogprob>(kSavedLogitsMax);
+  std::vector<f32> original = std::vector<f32>(64);
 };
 
 Result<Sampled> sample_of(std::vector<f32> logits, const SamplerParams& params,
-                          std::vector<u32> history = {}, u64 draw_idx = 0) {
+                          std::vector<u32> history = {}, u64 draw_idx = 0,
+                          GeneratedMarks generated = {}) {
   static Scratch scratch;
   return sample({.logits = logits,
                  .history = history,
+                 .generated = generated,
                  .params = &params,
                  .draw_idx = draw_idx,
                  .scratch = {.candidates = scratch.candidates,
-                             .sorted_window = scratch.window,
-                             .saved = scratch.saved,
+                             .original = scratch.original,
                              .exp = kernels::exp_generic}});
 }
 
@@ -109,16 +111,87 @@ TEST_CASE("bias and penalties move the choice, not the reported logprob") {
   CHECK(token_of({-3, -2, -9}, repetition, {1}) == 0);  // -2 * 2 < -3
   repetition.penalty_last_tokens = 1;
   CHECK(token_of({1, 3, 2}, repetition, {1, 0}) == 1);  // out of the window
+}
 
-  SamplerParams frequency;
+// A history with its marks.
+struct Marked {
+  std::vector<u32> ids;
+  std::vector<u64> words = std::vector<u64>(64);
+  GeneratedMarks marks{words};
+  void add(u32 id, bool is_generated) {
+    const auto i = static_cast<u32>(ids.size());
+    ids.push_back(id);
+    marks.set(i, i + 1, is_generated);
+  }
+};
+
+TEST_CASE("frequency and presence count generated tokens alone, however far back") {
+  SamplerParams frequency, presence;
   frequency.frequency_penalty = 0.6f;
-  CHECK(token_of({1, 3, 2}, frequency, {1}) == 1);
-  CHECK(token_of({1, 3, 2}, frequency, {1, 1}) == 2);
-  SamplerParams presence;
   presence.presence_penalty = 1.5f;
-  CHECK(token_of({1, 3, 2}, presence, {1, 1, 1}) == 2);
+  Marked marked;
+  const auto token = [&](const SamplerParams& params) {
+    const auto sampled = sample_of({1, 3, 2}, params, marked.ids, 0, marked.marks);
+    REQUIRE(sampled.has_value());
+    return sampled->token;
+  };
+  for (u32 i = 0; i < 100; ++i) marked.add(1, /*is_generated=*/false);  // a prompt of it alone
+  CHECK(token(frequency) == 1);
+  CHECK(token(presence) == 1);
+  marked.add(1, true);
+  CHECK(token(frequency) == 1);  // 3 - 0.6
+  CHECK(token(presence) == 2);   // 3 - 1.5
+  marked.add(1, true);
+  CHECK(token(frequency) == 2);  // 3 - 1.2
+  for (u32 i = 0; i < 500; ++i) marked.add(0, /*is_generated=*/false);
+  CHECK(token(frequency) == 2);
+  CHECK(token(presence) == 2);
+  frequency.penalty_last_tokens = 1;
+  CHECK(token(frequency) == 2);
   presence.presence_penalty = 0.9f;
-  CHECK(token_of({1, 3, 2}, presence, {1, 1, 1}) == 1);
+  CHECK(token(presence) == 1);  // once, not twice
+}
+
+TEST_CASE("penalties are those of an oracle, with any history") {
+  constexpr u32 kVocab = 40;
+  test::Random random(7);
+  for (u32 round = 0; round < 300; ++round) {
+    CAPTURE(random.seed());
+    SamplerParams params;
+    params.repetition_penalty = random.below(2) == 0 ? 1.0f : 1.3f;
+    params.frequency_penalty = random.below(3) == 0 ? 0.0f : 0.25f;
+    params.presence_penalty = random.below(3) == 0 ? 0.0f : -0.5f;
+    params.penalty_last_tokens = 1 + static_cast<u32>(random.below(64));
+    Marked marked;
+    const u64 n = random.below(300);
+    for (u64 i = 0; i < n; ++i)
+      marked.add(static_cast<u32>(random.below(kVocab)), random.below(2) == 0);
+    std::vector<f32> logits(kVocab);
+    for (f32& logit : logits) logit = static_cast<f32>(random.below(4000)) / 500.0f - 4.0f;
+
+    std::vector<f32> want = logits;
+    for (u32 token = 0; token < kVocab; ++token) {
+      u32 n_generated = 0;
+      bool is_in_window = false;
+      for (u64 i = 0; i < n; ++i) {
+        if (marked.ids[i] != token) continue;
+        is_in_window |= i + params.penalty_last_tokens >= n;
+        if (marked.marks.at(static_cast<u32>(i))) ++n_generated;
+      }
+      const f32 r = is_in_window ? params.repetition_penalty : 1.0f;
+      want[token] = want[token] > 0 ? want[token] / r : want[token] * r;
+      if (n_generated > 0)
+        want[token] -=
+            static_cast<f32>(n_generated) * params.frequency_penalty + params.presence_penalty;
+    }
+    const auto best = static_cast<u32>(std::ranges::max_element(want) - want.begin());
+    const auto sampled = sample_of(logits, params, marked.ids, 0, marked.marks);
+    REQUIRE(sampled.has_value());
+    REQUIRE(sampled->token == best);
+    f64 sum = 0;
+    for (const f32 logit : logits) sum += std::exp(f64{logit});
+    CHECK(sampled->logprob == doctest::Approx(logits[best] - std::log(sum)));
+  }
 }
 
 TEST_CASE("draws follow the distribution that is left after top-k, top-p and min-p") {
