@@ -159,6 +159,13 @@ def check_refused():
     for body, param in [({"prompt": [-1]}, "prompt"), ({"prompt": [10**6]}, "prompt"),
                         ({"prompt": "x", "logit_bias": {"1000000": 1}}, "logit_bias")]:
         refused("/v1/completions", body, param, "is not 0 to ")
+    long = "word " * 20000
+    for path, body in [("/v1/completions", {"prompt": long}), ("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": long}]})]:
+        reply = daemon.post(path, body)
+        error = reply.json()["error"]
+        wanted = (400, "context_length_exceeded", next(iter(body)))
+        require((reply.status, error["code"], error["param"]) == wanted, f"{error}")
     for name, value in [("guided_json", {"type": "object"}), ("guided_choice", ["a"]),
                         ("structured_outputs", {"json": {}}), ("format", "json"), ("n_probs", 3),
                         ("stop_token_ids", [1]), ("min_tokens", 2), ("bad_words", ["a"]),
