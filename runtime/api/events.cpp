@@ -54,6 +54,7 @@ void describe_event(const engine::Event& event, tarn_event* out) {
       out->n_tokens = event.done.n_tokens;
       out->prefill_ns = event.done.prefill_ns;
       out->decode_ns = event.done.decode_ns;
+      out->wait_ns = event.done.wait_ns;
       out->select_steps = event.done.kv_reads.n_select_steps;
       out->kv_read_ratio = event.done.kv_reads.ratio();
       out->reused_from_memory = event.done.reused.n_from_memory;

@@ -116,6 +116,12 @@ void describe_status(const Engine& engine, tarn_engine_status* out) {
   copy_text(out->select, status.select);
   out->verified = status.select_verified ? 1 : 0;
   out->recompute = status.blend_share;
+  out->model_lost = status.model_lost ? 1 : 0;
+  out->store_bytes = status.store.bytes;
+  out->store_bytes_max = status.store.bytes_max;
+  out->store_bytes_read = status.kv.store.bytes_read;
+  out->store_bytes_written = status.kv.store.bytes_written;
+  out->store_evictions = status.store.n_evictions;
   copy_text(out->store, status.store_mode);
   out->select_steps = counters.kv_reads.n_select_steps;
   out->kv_read_ratio = counters.kv_reads.ratio();

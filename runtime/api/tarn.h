@@ -238,6 +238,12 @@ typedef struct tarn_engine_status {
   uint32_t cpu_mhz, cpu_mhz_max, gpu_mhz, gpu_mhz_max; /* the slowest CPU's; a Jetson's GPU's */
   uint32_t n_throttling; /* cooling devices that slow down what computes now */
   float recompute;       /* what TARN_RECOMPUTE_AUTO means (tarn_chunks.h); 1: all is computed */
+  /* 1: rows of the embedding could not be read from the model's file, or the file has changed
+   * (model.embedding = "disk"). Prompts fail until the engine is opened again. */
+  int32_t model_lost;
+  /* The store: bytes of its records, and the most it may have; since the engine was opened: bytes
+   * read and written, and records that gave way to newer ones. */
+  uint64_t store_bytes, store_bytes_max, store_bytes_read, store_bytes_written, store_evictions;
 } tarn_engine_status;
 
 TARN_API int32_t tarn_engine_status_get(tarn_engine* engine, tarn_engine_status* status_out);
@@ -381,6 +387,7 @@ typedef struct tarn_event {
   int32_t reason;                  /* REPLY, DONE: a tarn_reason */
   const char* key;                 /* REPLY: as tarn_error has it */
   tarn_figure figures[4];
+  uint64_t wait_ns;                /* DONE: of prefill_ns, until the session's turn came */
 } tarn_event;
 
 /* Starts to generate after the fed tokens, of which there must be at least one. Read the events

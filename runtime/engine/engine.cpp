@@ -85,6 +85,8 @@ void Engine::collect_rows() {
   }
   if (blended != nullptr) collect_blend(*blended);
   if (const Result<void> read = executor_.read_embeddings(); !read) {
+    if (!status_.model_lost) log_.error("%s", read.error().hint);
+    status_.model_lost = true;
     for (const step::Run& run : batch.runs) give_up(sessions_[run.session], read.error());
     executor_.clear();
     trace_.n_decode_rows = trace_.n_prefill_rows = 0;

@@ -43,6 +43,14 @@ constexpr u64 DiskTrace::*kDiskFigures[] = {
     &DiskTrace::bytes_sectors,  &DiskTrace::bytes_of_slots, &DiskTrace::bytes_here};
 static_assert(sizeof(DiskTrace) == std::size(kDiskFigures) * sizeof(u64));
 
+EngineStatus::StoreUse store_use(const store::Store& store) {
+  const store::RecordIndex& index = store.index();
+  const u64 frame_bytes = store.stats().frame_bytes;
+  return {.bytes = (index.n_frames() - index.n_free()) * frame_bytes,
+          .bytes_max = index.n_frames() * frame_bytes,
+          .n_evictions = index.n_evicted()};
+}
+
 }  // namespace
 
 VerifyMark blend_mark(const model::Weights& weights, kernels::KvType kv_type, u32 page_tokens,
@@ -54,6 +62,7 @@ VerifyMark blend_mark(const model::Weights& weights, kernels::KvType kv_type, u3
 void Engine::note_opened(const Config& config) {
   const ReuseConfig& reuse = config.reuse;
   const SelectConfig& select = select_config_;
+  status_.model_lost = false;
   status_.on_gpu = executor_.on_gpu();
   status_.device = status_.on_gpu ? "cuda" : "cpu";
   status_.gpu_name = status_.on_gpu ? device_->facts().name.data() : "";
@@ -97,6 +106,7 @@ EngineStatus Engine::status() const {
   now.groups_free = kv_.pool().groups_free();
   now.n_chunks_kept = executor_.gpu().backend().parts().n_chunks_kept();
   now.store_mode = kv_.tiers().store.state_name();
+  now.store = store_use(kv_.tiers().store.store());
   now.sessions_may_be_lost = plan_.tiers.store.keeps && kv_.tiers().store.has_lost_records();
   now.kv = kv_.stats();
   return now;

@@ -106,8 +106,13 @@ struct EngineStatus {
   u32 n_sessions = 0;
   u32 n_running = 0, n_waiting = 0;  // of them
   u32 groups_free = 0;
-  u64 n_chunks_kept = 0;  // chunks of KV that attention found on the device, with tiers
+  u64 n_chunks_kept = 0;    // chunks of KV that attention found on the device, with tiers
+  bool model_lost = false;  // rows of the embedding could not be read, or are others by now
   const char* store_mode = "";
+  struct StoreUse {
+    u64 bytes = 0, bytes_max = 0, n_evictions = 0;
+  };
+  StoreUse store{};
   bool sessions_may_be_lost = false;
   kv::KvStats kv{};
 };

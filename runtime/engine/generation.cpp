@@ -62,6 +62,7 @@ void Generation::finish(Finish reason, const Error* error, const GenerationScrat
                     .reason = error == nullptr ? Reason::none : error->reason,
                     .n_tokens = n_generated,
                     .prefill_ns = first_token_ns_ > 0 ? first_token_ns_ - fed_ns : 0,
+                    .wait_ns = turn_ns > fed_ns && fed_ns > 0 ? turn_ns - fed_ns : 0,
                     .decode_ns = last_token_ns_ - first_token_ns_,
                     .kv_reads = kv_reads,
                     .reused = reused});

@@ -180,6 +180,7 @@ bool Places::start(Session& s) {
   s.has_place = true;
   s.used_at = ++n_given_;
   s.placed_ns = clock_->now_ns();
+  if (s.generation.turn_ns < s.generation.fed_ns) s.generation.turn_ns = s.placed_ns;
   s.end_input();  // where others have computed all of it
   if (s.has_place) pause_background(s);
   return true;

@@ -95,7 +95,8 @@ Result<SessionIdx> Sessions::create_session(const SessionArgs& args) {
   }
   return fail({.status = Status::would_block,
                .reason = Reason::busy_sessions,
-               .hint = "all sessions are in use: destroy one, or raise engine.sessions_max",
+               .hint = "all sessions are in use: try again when one has ended, or raise "
+                       "engine.sessions_max",
                .figures = {{{"sessions_max", plan_.sessions_max}}}});
 }
 

@@ -17,6 +17,7 @@ import threading
 import time
 
 from daemon import Daemon, UnixConnection, program_and_arguments, require, run_checks
+from descriptors import check_calm
 
 SECONDS = float(os.environ.get("TARN_LOAD_SECONDS", "10"))
 SEED = int(os.environ.get("TARN_TEST_SEED", "1"))
@@ -271,6 +272,12 @@ def check_memory():
     print(f"network memory: peak {peak / 2**20:.1f} MiB of {most / 2**20:.1f}")
 
 
+def check_descriptors():
+    """1,100 idle connections at a limit of 1,024: next to no CPU time, and a line a second"""
+    check_calm(1100, 1024, 10.0, 0.1,
+               "[daemon]\nconnections_max = 2000\nmemory_bytes = 134217728\n")
+
+
 def check_after():
     """afterwards each prompt still has its text"""
     for prompt, text in expected.items():
@@ -280,7 +287,8 @@ def check_after():
 if __name__ == "__main__":
     print(f"seed {SEED}, {SECONDS:g} s")
     with daemon:
-        code = run_checks([check_load, check_growth, check_memory, check_after])
+        code = run_checks([check_load, check_growth, check_memory, check_after,
+                           check_descriptors])
         if code != 0:
             print(daemon.log()[-4000:])
     print(json.dumps({**counts, "seconds": SECONDS, **{

@@ -90,7 +90,7 @@ def check_full():
             peers = [socket.socket(socket.AF_UNIX) for _ in range(3)]
             for peer in peers:
                 peer.connect(full.socket_path)
-                peer.sendall(b"G")  # a head that begins is not idle
+                peer.sendall(b"G")  # it has a second to become a head
             time.sleep(0.02)
             for peer in peers:
                 peer.close()

@@ -30,7 +30,9 @@ def lose_file(daemon, name):
 def store_state(daemon):
     reply = daemon.get("/health")
     require(reply.status == 200, f"/health: {reply.status}")
-    return reply.json()["store"]
+    facts = reply.json()
+    require((facts["status"] == "ok") == (facts["store"] in ("none", "on")), f"{facts}")
+    return facts["store"]
 
 
 def wait_for_state(daemon, states):

@@ -75,6 +75,7 @@ def check_sandbox():
     keys = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     for key in ("MemoryMax", "LimitMEMLOCK"):
         require(keys[key].endswith("M") and int(keys[key][:-1]) > 16, f"{key}={keys.get(key)}")
+    require(int(keys["LimitNOFILE"]) >= 64 + 100 and int(keys["TimeoutStopSec"]) > 15, f"{keys}")
     figure = exposure(done.stdout)
     require(figure <= 0.5, f"{figure}")
     gpu = exposure(done.stdout + "PrivateDevices=no\nMemoryDenyWriteExecute=no\n"
@@ -82,6 +83,40 @@ def check_sandbox():
                    "SupplementaryGroups=video\n")
     require(gpu <= 1.0, f"{gpu}")
     print(f"exposure: CPU {figure}, GPU {gpu}")
+
+
+def check_unit_limits():
+    """the unit's TimeoutStopSec and LimitNOFILE are enough by default; the drop-in follows"""
+    with open(os.path.join(UNITS, "tarnd.service"), encoding="utf-8") as file:
+        unit = dict(line.strip().split("=", 1) for line in file if "=" in line and line[0] != "#")
+    shown = subprocess.run([PROGRAM, *ARGUMENTS, "-c", "2048", "--listen", "unix:///x",
+                            "--check-config"], capture_output=True, text=True, check=True).stdout
+    drain_s = int(re.search(r"^drain_s = (\d+)$", shown, re.MULTILINE).group(1))
+    after_s = 10 + 2  # saving what is kept, writing replies out
+    require(drain_s + after_s < int(unit["TimeoutStopSec"]), f"{drain_s} {unit['TimeoutStopSec']}")
+    require(int(unit["LimitNOFILE"]) == 4096 + 128, unit["LimitNOFILE"])
+    daemon = Daemon(PROGRAM, [*ARGUMENTS, "-c", "2048", "--dropin"],
+                    config="[daemon]\ndrain_s = 100\nconnections_max = 500\n")
+    done = subprocess.run(daemon.command, capture_output=True, text=True, check=True)
+    require("\nTimeoutStopSec=115\n" in done.stdout and "\nLimitNOFILE=628\n" in done.stdout,
+            done.stdout)
+    shutil.rmtree(daemon.folder)
+
+
+def check_journal():
+    """a line has its priority where JOURNAL_STREAM names standard error, and else none"""
+    for is_journal in (True, False):
+        daemon = Daemon(PROGRAM, [*ARGUMENTS, "-c", "2048"])
+        with open(daemon.log_path, "ab") as log:
+            facts = os.fstat(log.fileno())
+        os.environ["JOURNAL_STREAM"] = f"{facts.st_dev}:{facts.st_ino + (0 if is_journal else 1)}"
+        try:
+            with daemon:
+                daemon.get("/health")
+                begins = {line.split("time=")[0] for line in daemon.log().splitlines()}
+                require(begins == {"<6>" if is_journal else ""}, f"{begins}")
+        finally:
+            del os.environ["JOURNAL_STREAM"]
 
 
 def group(name):
@@ -213,5 +248,6 @@ def check_exits():
 
 
 if __name__ == "__main__":
-    sys.exit(run_checks([check_sandbox, check_calls, check_config, check_notify, check_reload,
-                         check_activation, check_exits]))
+    sys.exit(run_checks([check_sandbox, check_unit_limits, check_journal, check_calls,
+                         check_config, check_notify, check_reload, check_activation,
+                         check_exits]))

@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 """tcp.py TARND: over TCP a key says who asks, and web pages of others do not reach tarnd.
 
-What one asks and saves shows to nobody else, unless daemon.shared says so.
+What one asks and saves shows to nobody else, unless daemon.shared says so. Pages of an allowed
+origin get what their browser asks for.
 """
 import http.client
 import json
+import socket
+import subprocess
 import sys
 
 from daemon import Daemon, Reply, program_and_arguments, require, run_checks
 
 PROGRAM, ARGUMENTS = program_and_arguments()
-daemon = Daemon(PROGRAM, ARGUMENTS, listen_tcp=True, store=True)
+ORIGIN = "http://localhost:3000"
+CONFIG = f"[daemon]\norigins = ['{ORIGIN}', 'https://app.example']\nhosts = ['tarn']\n"
+daemon = Daemon(PROGRAM, ARGUMENTS, listen_tcp=True, store=True, config=CONFIG)
 TEXT = "Rosa works in bay kilo. Ivo works in bay golf. The heat of mixer H5 is 724.\n" * 4
 # Longer than a page, so that a part of it can be found again.
 DOCUMENT = "".join(f"Bay kilo has mixer H{i}, whose heat is {700 + i}.\n" for i in range(40))
@@ -71,6 +76,106 @@ def check_hosts():
         reply = complete({**key, "Origin": origin})
         require(reply.status == 403, f"{origin}: {reply.status}")
         require(send("GET", "/", {"Origin": origin}).status == 403, origin)
+
+
+def check_hints():
+    """a Host or an Origin that is refused is named, with the key to add it to"""
+    key = bearer(daemon.key)
+    require(complete({**key, "Host": "tarn:8080"}).status == 200, "it is in daemon.hosts")
+    for headers, name, setting in [({"Host": "box:8080"}, "'box'", "daemon.hosts"),
+                                   ({"Origin": "http://a.example"}, "'http://a.example'",
+                                    "daemon.origins"),
+                                   ({"Host": "\xe9"}, "Host", "daemon.hosts"),
+                                   ({"Host": "x" * 300}, "Host", "daemon.hosts")]:
+        reply = complete({**key, **headers})
+        words = reply.json()["error"]["message"]
+        require(reply.status == 403 and name in words and setting in words, words)
+        require(len(words) < 400, words)
+
+
+CORS = ["access-control-allow-origin", "access-control-expose-headers",
+        "access-control-allow-methods", "access-control-allow-headers", "access-control-max-age"]
+
+
+def preflight(headers, path="/v1/chat/completions", method="POST"):
+    return send("OPTIONS", path, {"Access-Control-Request-Method": method, **headers})
+
+
+def check_preflights():
+    """an allowed origin's preflight is 204 without a key; others get no field of it"""
+    asked = ("authorization, content-type, x-api-key, x-stainless-lang,X-Stainless-Retry-Count, "
+             "openai-organization")
+    for path, method in [("/v1/chat/completions", "POST"), ("/v1/models", "GET"),
+                         ("/v1/tarn/store/book", "DELETE"), ("/nowhere", "GET")]:
+        for origin in (ORIGIN, "https://app.example"):
+            reply = preflight({"Origin": origin, "Access-Control-Request-Headers": asked}, path,
+                              method)
+            require(reply.status == 204 and reply.body == b"", f"{path}: {reply.status}")
+            require("content-length" not in reply.headers and "content-type" not in reply.headers)
+            require(reply.headers["access-control-allow-origin"] == origin)
+            require(method in reply.headers["access-control-allow-methods"].split(", "))
+            names = reply.headers["access-control-allow-headers"].split(", ")
+            require({name.strip().lower() for name in asked.split(",")} <= set(names), f"{names}")
+            require(int(reply.headers["access-control-max-age"]) > 0)
+            require("Origin" in reply.headers["vary"])
+    for headers in [{"Origin": "http://evil.example"}, {"Origin": "null"},
+                    {"Origin": ORIGIN + "/"}, {"Origin": ORIGIN, "Host": "evil.example"}]:
+        reply = preflight(headers)
+        require(reply.status == 403, f"{headers}: {reply.status}")
+        allowed = reply.headers.get("access-control-allow-origin")
+        require(allowed in (None, ORIGIN) and not set(CORS[2:]) & set(reply.headers), f"{headers}")
+    require(send("OPTIONS", "/v1/models", {"Origin": ORIGIN}).status in (401, 405))
+    require(send("OPTIONS", "/v1/models", bearer(daemon.key)).status == 405)
+
+
+def check_origins():
+    """an allowed origin's replies say so, errors and streams too; a foreign one's never"""
+    key, page = bearer(daemon.key), {"Origin": ORIGIN}
+    stream = json.dumps({"prompt": TEXT, "max_tokens": 2, "stream": True})
+    cases = [("POST", "/v1/completions", key, COMPLETION, 200),
+             ("POST", "/v1/completions", key, stream, 200),
+             ("POST", "/v1/completions", key, "{", 400),
+             ("POST", "/v1/completions", {}, COMPLETION, 401),
+             ("POST", "/v1/completions", {**key, "Host": "evil.example"}, COMPLETION, 403),
+             ("GET", "/nowhere", key, None, 404), ("GET", "/v1/completions", key, None, 405),
+             ("POST", "/v1/completions", key, " " * (9 << 20), 413), ("GET", "/health", {}, None,
+                                                                      200)]
+    for method, path, headers, body, status in cases:
+        reply = send(method, path, {**headers, **page}, body)
+        require(reply.status == status, f"{method} {path}: {reply.status}, not {status}")
+        require(reply.headers["access-control-allow-origin"] == ORIGIN, f"{path} {status}")
+        exposed = reply.headers["access-control-expose-headers"].lower().split(", ")
+        require({"x-request-id", "retry-after"} <= set(exposed), f"{exposed}")
+        require("Origin" in reply.headers["vary"])
+        for other in ({}, {"Origin": "http://evil.example"}):
+            reply = send(method, path, {**headers, **other}, body)
+            require(not set(CORS) & set(reply.headers), f"{path} {other}: {reply.headers}")
+
+
+def check_no_key():
+    """--insecure-no-key: 127.0.0.1 alone, said in the log, and no web page comes in"""
+    def tarnd(*listen, keys=None):
+        command = [PROGRAM, *ARGUMENTS, "-c", "2048", "--insecure-no-key"]
+        for address in listen:
+            command += ["--listen", address]
+        return command + (["--keys-file", keys] if keys else [])
+
+    for command in [tarnd("tcp://127.0.0.2:28470"), tarnd("tcp://[::1]:28470"),
+                    tarnd("tcp://127.0.0.1:28470", "tcp://127.0.0.1:28471",
+                          keys=daemon.command[daemon.command.index("--keys-file") + 1])]:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+        require(done.returncode == 78 and "key" in done.stderr, f"{command}: {done.stderr}")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with Daemon(PROGRAM, [*ARGUMENTS, "-c", "2048", "--insecure-no-key", "--listen",
+                          f"tcp://127.0.0.1:{port}"]) as open_one:
+        for headers in ({}, bearer("any"), {"x-api-key": "any"}):
+            reply = send("POST", "/v1/completions", headers, COMPLETION, port)
+            require(reply.status == 200, f"{headers}: {reply.status}")
+        require(send("GET", "/slots", {}, None, port).status == 200)
+        for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+            require(send("GET", "/slots", headers, None, port).status == 403, f"{headers}")
+        require("level=warning event=no_keys" in open_one.log(), open_one.log())
 
 
 def check_tenants():
@@ -158,7 +263,8 @@ def check_shared():
 
 if __name__ == "__main__":
     with daemon:
-        code = run_checks([check_keys, check_hosts, check_tenants, check_stores, check_shared])
+        code = run_checks([check_keys, check_hosts, check_hints, check_preflights, check_origins,
+                           check_no_key, check_tenants, check_stores, check_shared])
         if code != 0:
             print(daemon.log()[-4000:])
     sys.exit(code)

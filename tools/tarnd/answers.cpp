@@ -263,6 +263,9 @@ void Answer::done(u32 choice, const tarn_event& event) {
         choice, &Answer::ended_early);
   }
   summary_.n_generated += event.n_tokens;
+  if (event.n_tokens > 1) {
+    all_.totals_.between_tokens.add_ns(event.decode_ns / (event.n_tokens - 1));
+  }
   summary_.decode_ns = std::max(summary_.decode_ns, event.decode_ns);
   summary_.n_select_steps += event.select_steps;
   summary_.kv_read_ratio = std::min(summary_.kv_read_ratio, event.kv_read_ratio);
@@ -272,6 +275,7 @@ void Answer::done(u32 choice, const tarn_event& event) {
     summary_.n_from_disk += event.reused_from_disk;
     summary_.n_placed += event.n_placed;
     summary_.n_recomputed += event.n_recomputed;
+    all_.totals_.wait.add_ns(event.wait_ns);
     explain(choice);
   }
   lane_done(choice, event.finish);

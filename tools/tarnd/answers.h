@@ -22,6 +22,7 @@
 #include "tools/tarnd/engine_port.h"
 #include "tools/tarnd/exchange.h"
 #include "tools/tarnd/fields.h"
+#include "tools/tarnd/histogram.h"
 
 namespace tarn::daemon {
 
@@ -143,6 +144,7 @@ class Answers {
   struct Totals {
     u64 n_prompt_tokens = 0, n_reused_tokens = 0, n_generated = 0;
     u64 prefill_ns = 0, decode_ns = 0;
+    Histogram wait, between_tokens;
     tarn_explanation explanation = TARN_INIT(tarn_explanation);  // of the last answer
   };
 

@@ -196,6 +196,7 @@ std::shared_ptr<Exchange> Connection::new_exchange(const Head& head) {
                                              head.method == "HEAD");
   exchange->request.id = handler_.next_request_id();
   exchange->request.peer = peer_;
+  if (handler_.closes()) exchange->close_after();
   return exchange;
 }
 

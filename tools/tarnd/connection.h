@@ -34,6 +34,7 @@ class Handler {
   virtual ~Handler() = default;
   virtual const Limits& limits() const = 0;
   virtual std::string next_request_id() = 0;
+  virtual bool closes() const { return false; }  // each connection ends with its next reply
   // Before the body: whether the request may go on. It may set what depends on the head.
   virtual std::optional<HttpError> on_head(const Head& head, Request& request) = 0;
   virtual void on_request(const std::shared_ptr<Exchange>& exchange) = 0;

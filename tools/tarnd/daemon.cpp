@@ -104,6 +104,10 @@ int Daemon::run() {
   for (const Listener& listener : listeners_) {
     server_.listen(listener);
     log_event(Event::listening, {{"at", listener.name}});
+    if (listener.is_tcp && source_.settings.insecure_no_key) {
+      log_event(Event::no_keys, {{"at", listener.name},
+                                 {"text", "every user and program of this machine may ask"}});
+    }
   }
   const u64 watchdog_us = notify_.watchdog_us();
   if (watchdog_us > 0) tick_us_ = std::min(tick_us_, watchdog_us);

@@ -84,7 +84,7 @@ void EnginePort::on_fatal(void* self, const char* condition, const char* file, u
 void EnginePort::on_assertion(evutil_socket_t, short, void* self) {
   EnginePort& port = *static_cast<EnginePort*>(self);
   if (port.state_ == State::ready) port.take_events();  // a dead one says so
-  port.refuse_calls({.status = TARN_INTERNAL,
+  port.give_up({.status = TARN_INTERNAL,
                      .text = "an assertion of the engine failed (the log has it): the process "
                              "ends, and has to be started again"});
 }
@@ -99,6 +99,7 @@ void EnginePort::take_events() {
     const int32_t status = tarn_engine_take(engine_, &event);
     if (status == TARN_WOULD_BLOCK) return;
     if (status != TARN_OK) return end(latest_error());
+    if (event.status == TARN_IO_FAILED && on_io_failed) on_io_failed();
     if (event.type != TARN_EVENT_REPLY) {
       if (on_event) on_event(event);
       continue;
@@ -153,7 +154,7 @@ void EnginePort::on_failed(evutil_socket_t, short, void* self) {
   }
 }
 
-void EnginePort::refuse_calls(const EngineError& error) {
+void EnginePort::give_up(const EngineError& error) {
   if (state_ != State::ready) return;
   state_ = State::ended;
   error_ = error;
@@ -166,7 +167,7 @@ void EnginePort::refuse_calls(const EngineError& error) {
 
 void EnginePort::end(const EngineError& error) {
   event_del(ready_);
-  refuse_calls(error);
+  give_up(error);
   for (Call* const call : submitted_) fail_later(std::unique_ptr<Call>(call), error_);
   submitted_.clear();
 }

@@ -47,6 +47,7 @@ class EnginePort {
   void open(EngineSource source);
   std::function<void()> on_state;
   std::function<void(const tarn_event& event)> on_event;  // TOKEN, TEXT and DONE
+  std::function<void()> on_io_failed;                     // something could not be read or written
 
   State state() const { return state_; }
   const EngineError& error() const { return error_; }  // of State::failed and ended
@@ -55,6 +56,8 @@ class EnginePort {
   // Submits a call, now or when there is room. `done` gets its reply, or what the submission
   // returned in the form of one, or the engine's end.
   void call(Submit submit, Done done);
+  // The engine has ended, for this reason. Calls that it has are still answered.
+  void give_up(const EngineError& error);
 
  private:
   struct Call {
@@ -72,7 +75,6 @@ class EnginePort {
   // Whether it is submitted or failed; false: there was no room, and it waits first in line.
   bool submit(std::unique_ptr<Call> call);
   void fail_later(std::unique_ptr<Call> call, const EngineError& error);
-  void refuse_calls(const EngineError& error);  // from now on
   void end(const EngineError& error);
 
   event_base* base_;

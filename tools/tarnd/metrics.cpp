@@ -19,6 +19,19 @@ class Text {
     char* const end = std::to_chars(text, text + sizeof text, value).ptr;
     out_.append(name).append(" ").append(text, end) += '\n';
   }
+  void histogram(const std::string& name, const char* help, const Histogram& of) {
+    begin(name.c_str(), "histogram", help);
+    u64 n = 0;
+    for (size_t i = 0; i < of.kBounds_s.size(); ++i) {
+      n += of.counts()[i];
+      char bound[40];
+      char* const end = std::to_chars(bound, bound + sizeof bound, of.kBounds_s[i]).ptr;
+      value(name + "_bucket{le=\"" + std::string(bound, end) + "\"}", static_cast<f64>(n));
+    }
+    value(name + "_bucket{le=\"+Inf\"}", static_cast<f64>(of.n()));
+    value(name + "_sum", of.sum_s());
+    value(name + "_count", static_cast<f64>(of.n()));
+  }
   std::string take() { return std::move(out_); }
 
  private:
@@ -73,6 +86,21 @@ void put_ours(const MetricsFacts& facts, Text& text) {
   text.gauge("tarn_kv_groups_free", "Groups of KV that are free or kept for reuse alone.",
              real(s.kv_groups_free));
   text.gauge("tarn_kv_groups_max", "Groups of KV.", real(s.kv_groups_max));
+  text.histogram("tarn_first_token_seconds", "From a request's head to its first token.",
+                 facts.counts.first_token);
+  text.histogram("tarn_token_seconds", "Between two tokens of an answer, on its average.",
+                 facts.totals.between_tokens);
+  text.histogram("tarn_queue_seconds", "From a prompt's coming to its turn.", facts.totals.wait);
+  text.histogram("tarn_request_seconds", "From a request's head to the end of its reply.",
+                 facts.counts.reply);
+  text.gauge("tarn_store_bytes", "Bytes of the store's records.", real(s.store_bytes));
+  text.gauge("tarn_store_bytes_max", "Bytes that the store may have.", real(s.store_bytes_max));
+  text.counter("tarn_store_read_bytes_total", "Bytes read from the store.",
+               real(s.store_bytes_read));
+  text.counter("tarn_store_written_bytes_total", "Bytes written to the store.",
+               real(s.store_bytes_written));
+  text.counter("tarn_store_evictions_total", "Records of the store that gave way to newer ones.",
+               real(s.store_evictions));
   text.begin("tarn_store", "gauge", "State of the store: none, on, read-only or off.");
   text.value("tarn_store{state=\"" + std::string(s.store) + "\"}", 1);
   if (s.cpu_mhz > 0) text.gauge("tarn_cpu_mhz", "Clock of the slowest CPU.", s.cpu_mhz);

@@ -11,8 +11,9 @@
 namespace tarn::daemon {
 
 struct Counts {
-  std::map<int, u64> replies;  // by HTTP status
-  u64 n_gone = 0;              // clients that left before the end of their reply
+  std::map<int, u64> replies;    // by HTTP status
+  u64 n_gone = 0;                // clients that left before the end of their reply
+  Histogram first_token, reply;  // since the head of a request that the engine computed
 };
 
 struct MetricsFacts {

@@ -78,9 +78,16 @@ void answer_root(Service& service, const std::shared_ptr<Exchange>& exchange) {
 
 void answer_health(Service& service, const std::shared_ptr<Exchange>& exchange) {
   if (auto error = service.why_not()) return exchange->reply(*error);
+  if (service.suspects()) {
+    return service.with_status(exchange,
+                               [&service, exchange] { answer_health(service, exchange); });
+  }
   JsonLine json;
-  json.begin_object().key("status").text("ok");
-  json.key("store").text(service.model.status.store).end_object();
+  // What needs the store fails where it is off or read-only; everything else is answered.
+  const std::string_view store = service.model.status.store;
+  const bool is_degraded = store == "off" || store == "read-only";
+  json.begin_object().key("status").text(is_degraded ? "degraded" : "ok");
+  json.key("store").text(store).end_object();
   reply_json(exchange, json);
   // For the next one: a step may take seconds, and this reply does not wait for it.
   service.with_status(exchange, [] {});

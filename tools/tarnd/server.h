@@ -66,6 +66,7 @@ class Server : public Handler {
 
   const Limits& limits() const override { return limits_; }
   std::string next_request_id() override;
+  bool closes() const override { return closes_; }
   std::optional<HttpError> on_head(const Head& head, Request& request) override;
   void on_request(const std::shared_ptr<Exchange>& exchange) override;
   void on_replied(const Exchange& exchange) override;

@@ -70,6 +70,10 @@ Service::Service(event_base* base, EnginePort& engine_port, const Settings& sett
       settings_(settings),
       rules_(settings) {
   port.on_event = [this](const tarn_event& event) { answers.on_event(event); };
+  port.on_io_failed = [this] {
+    if (!suspects_) look([this](const tarn_event&) { suspects_ = false; });
+    suspects_ = true;
+  };
 }
 
 std::optional<HttpError> Service::on_head(const Head& head, Request& request) {
@@ -146,6 +150,8 @@ void Service::on_replied(const Exchange& exchange) {
   const Request& request = exchange.request;
   const bool was_left = exchange.was_left();
   ++(was_left ? counts_.n_gone : counts_.replies[exchange.status()]);
+  if (exchange.work.first_token_ns > 0) counts_.first_token.add_ns(exchange.work.first_token_ns);
+  if (!was_left && exchange.work.n_prompt_tokens > 0) counts_.reply.add_ns(exchange.age_ns());
   log_event(was_left ? Event::client_gone : Event::request,
             {{"id", request.id},
              {"path", request.route != nullptr ? request.route->path : "other"},
@@ -190,20 +196,30 @@ void Service::end_answers() {
   answers.fail_all(unavailable("the daemon is stopping", 5));
 }
 
-void Service::with_status(const std::shared_ptr<Exchange>& exchange, std::function<void()> then) {
+void Service::look(EnginePort::Done then) {
   const auto status = std::make_shared<tarn_engine_status>();
   *status = TARN_INIT(tarn_engine_status);
   port.call(
       [status](tarn_engine* engine, void* request) {
         return tarn_submit_engine_status_get(engine, status.get(), request);
       },
-      [this, status, exchange, then = std::move(then)](const tarn_event& reply) {
-        if (reply.status != TARN_OK) {
-          return exchange->fail(http_error(error_in(reply)));
+      [this, status, then = std::move(then)](const tarn_event& reply) {
+        if (reply.status == TARN_OK) model.status = *status;
+        if (reply.status == TARN_OK && status->model_lost != 0) {
+          port.give_up({.status = TARN_INTERNAL,
+                        .text = "the model's file has changed, or cannot be read "
+                                "(model.embedding = \"disk\"): the process ends, and is to be "
+                                "started again"});
         }
-        model.status = *status;
-        then();
+        then(reply);
       });
+}
+
+void Service::with_status(const std::shared_ptr<Exchange>& exchange, std::function<void()> then) {
+  look([exchange, then = std::move(then)](const tarn_event& reply) {
+    if (reply.status != TARN_OK) return exchange->fail(http_error(error_in(reply)));
+    then();
+  });
 }
 
 }  // namespace tarn::daemon

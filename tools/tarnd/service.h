@@ -53,17 +53,20 @@ class Service : public Api {
   bool drains() const { return drains_; }
   // Why no request can be served now, if so.
   std::optional<HttpError> why_not() const;
+  // Something could not be read or written, and the engine's status as of then is on its way.
+  bool suspects() const { return suspects_; }
   // Looks at the engine's status anew, then calls.
   void with_status(const std::shared_ptr<Exchange>& exchange, std::function<void()> then);
 
  private:
+  void look(EnginePort::Done then);                              // at the engine's status
   std::optional<HttpError> check_names(const Head& head) const;  // Host and Origin
   std::optional<HttpError> check_tcp(const Head& head, Request& request, bool is_public) const;
 
   Settings settings_;
   PeerRules rules_;
   Counts counts_;
-  bool drains_ = false;
+  bool drains_ = false, suspects_ = false;
 };
 
 }  // namespace tarn::daemon

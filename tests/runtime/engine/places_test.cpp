@@ -73,6 +73,34 @@ std::vector<std::vector<u32>> read_together(Engine& engine, std::span<const Sess
   return tokens;
 }
 
+TEST_CASE("an answer's end says how long its prompt waited for a place") {
+  const SmallModel model("llama", "f16");
+  OpenEngine open(model.path(), config_of(512, 2, /*running_max=*/1));
+  Engine& engine = open.engine;
+  const SessionIdx first = open.session_with(random_ids(1, 80));
+  const SessionIdx second = open.session_with(random_ids(2, 80));
+  generate(engine, first, 8);
+  generate(engine, second, 8);
+  u64 wait_ns[2], prefill_ns[2];
+  u32 n_ended = 0;
+  while (n_ended < 2) {
+    engine.step();
+    for (u32 i = 0; i < 2; ++i) {
+      Event event;
+      char text[256];
+      while (engine.take_event(i == 0 ? first : second, &event, text)) {
+        if (event.type != EventType::done) continue;
+        wait_ns[i] = event.done.wait_ns;
+        prefill_ns[i] = event.done.prefill_ns;
+        ++n_ended;
+      }
+    }
+  }
+  CHECK(wait_ns[0] * 2 < prefill_ns[0]);  // it had its place at once
+  CHECK(wait_ns[1] > prefill_ns[0] / 2);  // behind the first one's answer
+  CHECK(wait_ns[1] < prefill_ns[1]);
+}
+
 TEST_CASE("an idle session gives its KV up, and is as before when it goes on") {
   const SmallModel model("llama", "f16");
   for (const bool reuses : {true, false}) {
