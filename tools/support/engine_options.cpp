@@ -18,6 +18,8 @@
 namespace tarn::tools {
 namespace {
 
+constexpr LockChoice kLockDefault = LockChoice::attempt;  // of programs; a library does not lock
+
 // Sets a choice field by name; the command line has checked that the name is known.
 struct ByName {
   std::string key, name;
@@ -186,21 +188,32 @@ std::vector<std::string> select_names() {
   return names;
 }
 
-void EngineOptions::add_to(const Command& command) {
+std::string default_of(const char* key) {
+  Config config;
+  config.lock = kLockDefault;
+  const std::string lines = "\n" + to_toml(config);
+  const std::string begin = "\n" + std::string(key) + " = ";
+  const size_t at = lines.find(begin);
+  TARN_ASSERT(at != std::string::npos);
+  const size_t from = at + begin.size();
+  std::string value = lines.substr(from, lines.find('\n', from) - from);
+  std::erase_if(value, [](char c) { return c == '\'' || c == '"'; });
+  return "(default " + value + ")";
+}
+
+void EngineOptions::add_to(const Command& command, const std::string& context_default) {
   command.add_option("-m,--model", model, "the model, a GGUF file (default: the built-in one)")
       .check(is_not_empty);
-  command.add_option(
-      "-c,--ctx-size", context_tokens,
-      "tokens of context to plan KV for (default: what the prompt and -n need in run, at most 8192 "
-      "in chat, the longest FILE in ingest, else the model's)");
+  command.add_option("-c,--ctx-size", context_tokens,
+                     "tokens of context to plan KV for (default: " + context_default + ")");
   command
       .add_option("--budget", budget,
                   "ceiling over all memory: bytes, 6GiB, 512MiB; auto: what is free, less a "
                   "tenth of it and 256 MiB at least")
       .capture_default_str();
-  command.add_option("--device", device, "where the model runs (default auto)")
+  command.add_option("--device", device, "where the model runs " + default_of("device.kind"))
       .is_member(names_of(kDeviceNames));
-  command.add_option("--kv-type", kv_type, "number format of K and V (default f16)")
+  command.add_option("--kv-type", kv_type, "number format of K and V " + default_of("kv.type"))
       .is_member(names_of(kKvTypeNames));
   command
       .add_option("--select", select,
@@ -214,10 +227,12 @@ void EngineOptions::add_to(const Command& command) {
                   "disk's free space")
       .check(is_not_empty);
   command.add_option("-t,--threads", n_threads, "worker threads (default: one per physical core)");
-  command.add_option("--isa", isa, "instruction set of the kernels (default auto)")
+  command.add_option("--isa", isa, "instruction set of the kernels " + default_of("cpu.isa"))
       .is_member(names_of(kIsaNames));
-  command.add_option("--io", io, "how files are read (default auto)").is_member(names_of(kIoNames));
-  command.add_option("--lock", lock, "lock the memory against swapping (default try)")
+  command.add_option("--io", io, "how files are read " + default_of("io.backend"))
+      .is_member(names_of(kIoNames));
+  command
+      .add_option("--lock", lock, "lock the memory against swapping " + default_of("memory.lock"))
       .is_member(names_of(kLockNames));
   command
       .add_option("--config", config_paths,
@@ -244,7 +259,7 @@ u64 automatic_budget_bytes(u64 available_bytes, const DeviceFacts& device) {
 
 Config EngineOptions::config() const {
   Config config = defaults;
-  config.lock = LockChoice::attempt;
+  config.lock = kLockDefault;
   // A file is checked as a whole, and its keys may need the folder.
   if (!config_paths.empty() && !store_dir.empty()) set_store(config, store_dir);
   for (const std::string& path : config_paths) {

@@ -27,11 +27,14 @@ struct EngineOptions {
   std::string store_dir;  // empty: none
   bool verbose = false;
 
-  // Adds the options to a command.
-  void add_to(const Command& command);
+  // Adds the options to a command. `context_default`: what -c is where it is not given.
+  void add_to(const Command& command, const std::string& context_default = "the model's");
   // The effective configuration. Throws Failure.
   Config config() const;
 };
+
+// "(default f16)": what a key of the configuration is where nothing sets it.
+std::string default_of(const char* key);
 
 // A choice's names, for is_member().
 std::vector<std::string> names_of(std::span<const char* const> names);

@@ -22,6 +22,8 @@
 namespace tarn::bench {
 namespace {
 
+constexpr const char* kLongFills = "1024,8192,32768";
+
 // Prints the time of rows with selection, or that a row read everything.
 void print_selection(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
@@ -73,7 +75,7 @@ std::string to_tables(const std::vector<LongSeries>& all) {
 }
 
 void run_long(LongOptions options, const std::string& record, const std::string& command) {
-  if (options.base.fills.empty()) options.base.fills = "1024,8192,32768";
+  if (options.base.fills.empty()) options.base.fills = kLongFills;
   const std::vector<LongSeries> all = measure_long(options);
   for (const LongSeries& series : all) {
     if (!series.why_not.empty()) {
@@ -169,7 +171,8 @@ void add_engine(const tools::Command& app, Options* o, ModeOptions* modes) {
                  "accepted for compatibility with llama-bench; the "
                  "size of slices is --ub")
       .capture_default_str();
-  app.add_option("--ub,--ubatch-size", o->ubatches, "rows of one step (default 512)")
+  app.add_option("--ub,--ubatch-size", o->ubatches,
+                 "rows of one step " + tools::default_of("engine.batch_rows_max"))
       .check(tools::is_not_empty);
   const auto select =
       app.add_option(
@@ -199,12 +202,13 @@ void add_engine(const tools::Command& app, Options* o, ModeOptions* modes) {
                  "override files")
       .one_value_each();
   app.add_option("-t,--threads", o->threads, "worker threads (default: one per physical core)");
-  app.add_option("--isa", o->isa, "instruction set of the kernels (default auto)")
+  app.add_option("--isa", o->isa, "instruction set of the kernels " + tools::default_of("cpu.isa"))
       .is_member(tools::names_of(kIsaNames));
-  app.add_option("--io", o->io, "how files are read (default auto)")
+  app.add_option("--io", o->io, "how files are read " + tools::default_of("io.backend"))
       .is_member(tools::names_of(kIoNames));
   app.add_option("--budget", o->budget, "ceiling over all memory").capture_default_str();
-  app.add_option("--device,--dev", o->device, "where the model runs (default auto)")
+  app.add_option("--device,--dev", o->device,
+                 "where the model runs " + tools::default_of("device.kind"))
       .is_member(tools::names_of(kDeviceNames));
   for (const tools::Option option : {k, context_min, recall}) {
     modes->not_with_long.push_back(option);
@@ -246,11 +250,13 @@ int run_command_line(int argc, char** argv) {
       "  tarn-bench -m model.gguf --pg 512,128 -o json\n");
   add_cases(app, &o, &modes);
   add_engine(app, &o, &modes);
-  const auto long_option = app.add_option(
-      "--long", long_path,
-      "measure full, q8_0, q4_0, PQCache and window at every --fill-kv (default 1024,8192,32768), "
-      "with --store also over the disk, and the time to first tokens at every -p; write a report "
-      "with plots to this HTML file");
+  const auto long_option =
+      app.add_option("--long", long_path,
+                     "measure full, q8_0, q4_0, PQCache and window at every --fill-kv (default " +
+                         std::string(kLongFills) +
+                         "), with --store also over the disk, and the time to first tokens at "
+                         "every -p; write a report "
+                         "with plots to this HTML file");
   app.add_option("--k-list", budgets, "with --long: values of --k").capture_default_str();
   const auto reuse_option = add_reuse(app, &reuse);
   add_output(app, &o);

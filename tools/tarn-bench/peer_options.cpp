@@ -57,10 +57,10 @@ void say_unused(const char* flag, const std::string& list,
 }  // namespace
 
 std::vector<tools::Option> PeerOptions::add_to(const tools::Command& app) {
-  const auto type_k =
-      app.add_option("--ctk,--cache-type-k", types_k, "number format of K and V (default f16)")
-          .delimiter(',')
-          .is_member(tools::names_of(kKvTypeNames));
+  const auto type_k = app.add_option("--ctk,--cache-type-k", types_k,
+                                     "number format of K and V " + tools::default_of("kv.type"))
+                          .delimiter(',')
+                          .is_member(tools::names_of(kKvTypeNames));
   const auto type_v =
       app.add_option("--ctv,--cache-type-v", types_v,
                      "the same: K and V have one format, so with --ctk those that both name are "

@@ -402,7 +402,8 @@ void add_calibrate(const Command& app) {
       "time, 3 to 300), how much of chunks is computed anew while their KV comes from the disk, "
       "and whether KV on a slow disk is read or computed. What changes a token depends only on "
       "length and profile, so the same prompt gives the same answer on a busy box.\n");
-  command->engine.add_to(sub);
+  command->engine.add_to(
+      sub, "the model's, at most " + std::to_string(kContextDefault) + ", and more on fast boxes");
   sub.add_option("--share", command->share_percent,
                  "share of a layer's prefill time for its clustering, percent; 100 if other "
                  "hardware computes the prefill")

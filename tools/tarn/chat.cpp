@@ -286,7 +286,7 @@ void add_chat(const Command& app) {
       "file keeps. ^C ends an answer. Elsewhere each line is a message, and standard output has "
       "the answers alone. The whole conversation is in the context: when it is full, the answer "
       "ends, and nothing is dropped.\n");
-  command->engine.add_to(sub);
+  command->engine.add_to(sub, "the model's, at most " + std::to_string(kContextTokens));
   command->chat.add_to(sub);
   sub.add_option("--session", command->session.name,
                  "keep the conversation under this name in --store DIR, its messages as "

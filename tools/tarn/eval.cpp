@@ -240,7 +240,7 @@ void add_eval(const Command& app) {
       "  tarn eval -m model.gguf logbook books.jsonl    questions with one right answer\n"
       "\nLogits take 4 bytes a token and vocabulary entry: 1,000 tokens of a 128,256 vocabulary "
       "are 513 MB.\n");
-  command->engine.add_to(sub);
+  command->engine.add_to(sub, "what the text or the longest prompt needs");
   sub.add_option("SUITE", command->suite, "the measurement")
       .is_member({"perplexity", "logbook"})
       .default_val("perplexity");

@@ -230,7 +230,7 @@ void add_ingest(const Command& app) {
       "tarn run --chunk takes in any order. With --socket a running tarnd reads them, as its "
       "requests allow. "
       "If one file fails, the others are read, and the exit code says so.\n");
-  command->engine.add_to(sub);
+  command->engine.add_to(sub, "what the longest FILE needs");
   command->daemon.add_to(sub);
   sub.add_option("FILE", command->files, "the documents, byte for byte")
       .required()

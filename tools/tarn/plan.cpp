@@ -185,8 +185,9 @@ void add_plan(const Command& app) {
       "  tarn plan -m model.gguf --target orin-nano-8gb    the plan of another box\n\n"
       "The first 20 MB of a model's file suffice for a plan.\n");
   command->engine.add_to(sub);
-  sub.add_option("--sessions", command->engine.sessions_max,
-                 "open sessions at a time (engine.sessions_max; default 4)");
+  sub.add_option(
+      "--sessions", command->engine.sessions_max,
+      "open sessions at a time (engine.sessions_max) " + default_of("engine.sessions_max"));
   sub.add_option("--target", command->target,
                  "plan for this box instead, with figures of data sheets (none is measured): " +
                      target_names())

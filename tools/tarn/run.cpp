@@ -292,7 +292,7 @@ void add_run(const Command& app) {
       "the text of one takes its KV from there. The answer goes to standard output, everything "
       "else to standard error. What a memory limit allows is shown by tarn plan, before anything "
       "is loaded.\n");
-  command->engine.add_to(sub);
+  command->engine.add_to(sub, "what the prompt and -n need");
   const Option text = sub.add_option("-p,--prompt", command->text, "the prompt");
   const Option file = sub.add_option("-f,--file", command->file,
                                      "the prompt, from a file or /dev/stdin, byte for byte");

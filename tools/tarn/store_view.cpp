@@ -284,9 +284,13 @@ void add_import_options(const Command& command, StoreCommand& fields) {
   command.add_option("-m,--model", fields.engine.model,
                      "refuse sessions of another model, KV type or device; without this option "
                      "tarn run refuses them later");
-  command.add_option("--kv-type", fields.engine.kv_type, "number format of K and V (default f16)")
+  command
+      .add_option("--kv-type", fields.engine.kv_type,
+                  "number format of K and V " + default_of("kv.type"))
       .is_member(std::vector<std::string>(std::begin(kKvTypeNames), std::end(kKvTypeNames)));
-  command.add_option("--device", fields.engine.device, "where the model runs (default auto)")
+  command
+      .add_option("--device", fields.engine.device,
+                  "where the model runs " + default_of("device.kind"))
       .is_member(names_of(kDeviceNames));
 }
 

@@ -415,7 +415,8 @@ void add_verify(const Command& app) {
       "printed first. With --record the "
       "smallest percentage that passes is written, 5 at least, and is what --recompute auto takes "
       "from then on.\n");
-  command->engine.add_to(sub);
+  command->engine.add_to(sub, "the model's, at most " + std::to_string(kContextDefault) +
+                                  "; with --reuse what a prompt needs");
   sub.add_option("--text", command->text_file, "a text like those that the model will read")
       .required();
   sub.add_option("--presets", command->presets, "methods and presets of --select")

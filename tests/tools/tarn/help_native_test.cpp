@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "platform/base/types.h"
+#include "runtime/config/config.h"
 #include "tests/support/folders.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/temp_file.h"
@@ -198,6 +199,49 @@ TEST_CASE("every command that takes a model takes the built-in one where none is
     CHECK(unset.exit_code == 64);
     CHECK(unset.err.find("the value is empty") != std::string::npos);
   }
+}
+
+// The help of a command in one line.
+std::string help_of(const std::string& command) {
+  std::string text;
+  for (const char c : test::run_tarn({command, "--help"}).out) {
+    if (c != '\n' && c != ' ') text += c;
+    if ((c == '\n' || c == ' ') && !text.ends_with(' ')) text += ' ';
+  }
+  return text;
+}
+
+TEST_CASE("the defaults that help tells are those of the code") {
+  const Config config;
+  const std::string kv_type = kKvTypeNames[static_cast<u64>(config.kv_type)];
+  struct Case {
+    const char* command;
+    const char* context;  // what -c is where it is not given
+  };
+  const Case kCases[] = {
+      {"run", "what the prompt and -n need"},
+      {"chat", "the model's, at most 8192"},
+      {"ingest", "what the longest FILE needs"},
+      {"plan", "the model's"},
+      {"eval", "what the text or the longest prompt needs"},
+      {"verify", "the model's, at most 8192; with --reuse what a prompt needs"},
+      {"calibrate", "the model's, at most 4096, and more on fast boxes"},
+  };
+  for (const Case& c : kCases) {
+    CAPTURE(c.command);
+    const std::string help = help_of(c.command);
+    const auto says = [&](const std::string& words) {
+      return help.find(words) != std::string::npos;
+    };
+    CHECK(says(std::string("plan KV for (default: ") + c.context + ")"));
+    CHECK(says("number format of K and V (default " + kv_type + ")"));
+    CHECK(says(std::string("where the model runs (default ") + config.device.data() + ")"));
+    CHECK(says(std::string("set of the kernels (default ") + config.isa.data() + ")"));
+    CHECK(says(std::string("how files are read (default ") + config.io.data() + ")"));
+    CHECK(says("against swapping (default try)"));
+  }
+  CHECK(help_of("plan").find("(engine.sessions_max) (default " +
+                             std::to_string(config.sessions_max) + ")") != std::string::npos);
 }
 
 }  // namespace
