@@ -40,17 +40,19 @@ INSTEAD = [
 
 # The page, the first line of a block, and what its output has, in this order.
 SHAPES = [
-    ("README.md", "toolchain/run ", [r"\[\w+\] loaded in ", r"decode \d+ tokens", r"attention: full",
-                                     r"memory: plan [\d.]+ \w+"]),
+    ("README.md", "toolchain/run ",
+     [r"\[\w+\] loaded in ", r"decode \d+ tokens", r"attention: full", r"memory: plan [\d.]+ \w+"]),
     ("README.md", "printf ", [r"^ ?724\.?$", r"^ ?bay kilo\.?$"]),
     ("README.md", "tarn ingest -m model.gguf --store ~/tarn book.txt",
-     [r"book\.txt", r"manual\.txt", r"\d+ of them reused \(\d+ from memory, [1-9]\d* from the disk\)"]),
+     [r"book\.txt", r"manual\.txt",
+      r"\d+ of them reused \(\d+ from memory, [1-9]\d* from the disk\)"]),
     ("README.md", "tarn verify --reuse", [r"%", r"manual\.txt", r"faq\.txt",
                                           r"of chunks \d+ taken from the store and \d+ computed"]),
     ("README.md", "tarnd -m model.gguf", [r"event=ready", r'"object": ?"chat\.completion"',
                                           r"event=request .*status=200", r"status=200"]),
     ("README.md", "cc host.c", []),
-    ("tools/tarnd/README.md", "tarnd --listen", [r"event=ready", r"event=ready", r"kv_groups +host"]),
+    ("tools/tarnd/README.md", "tarnd --listen",
+     [r"event=ready", r"event=ready", r"kv_groups +host"]),
 ]
 
 
@@ -91,7 +93,8 @@ def write_files(folder, programs):
 
     def log(n):
         return "".join(f"The {draw.choice(values)} of {draw.choice(machines)} "
-                       f"{draw.choice('ABCDEFGH')}{draw.randint(1, 9)} is {draw.randint(100, 999)}.\n"
+                       f"{draw.choice('ABCDEFGH')}{draw.randint(1, 9)} is "
+                       f"{draw.randint(100, 999)}.\n"
                        for _ in range(n))
 
     book = log(120)

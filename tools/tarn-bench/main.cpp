@@ -110,21 +110,20 @@ std::string command_line(int argc, char** argv) {
 tools::Option add_reuse(const tools::Command& app, ReuseOptions* options) {
   const auto reuse = app.add_option(
       "--reuse", options->passages,
-      "measure the time to the first token of a prompt of passages, PASSAGESxTOKENS as in 6x512, "
-      "by what of its KV is there: nothing, a prefix, chunks in memory and with --store on the "
-      "disk, of which --shares are computed anew");
+      "measure the time to the first token of a prompt of passages, PASSAGESxTOKENS as in 6x512: "
+      "without any stored KV, with a stored prefix, and with stored chunks, of whose tokens "
+      "--shares are computed anew (with --store also from the disk)");
   app.add_option("--shares", options->shares, "with --reuse: shares of the chunks' tokens")
       .capture_default_str();
   app.add_option("--queries", options->n_queries,
-                 "with --reuse: answer so many, of passages that are drawn from --pool, and report "
-                 "queries a second by blending, by reuse of prefixes and by neither");
-  app.add_option("--pool", options->n_pool, "with --queries: passages that there are")
+                 "with --reuse: answer this many queries, each of passages drawn from --pool, and "
+                 "report queries a second with chunks, with prefixes and without reuse");
+  app.add_option("--pool", options->n_pool, "with --queries: passages to draw from")
       .capture_default_str();
-  app.add_option("--kept", options->n_kept, "with --queries: passages whose KV has room")
+  app.add_option("--kept", options->n_kept, "with --queries: passages whose KV fits into memory")
       .capture_default_str();
   app.add_option("--similar", options->n_similar,
-                 "with --queries: queries on end with the same "
-                 "passages, in another order")
+                 "with --queries: queries in a row that have the same passages in other orders")
       .capture_default_str();
   return reuse;
 }

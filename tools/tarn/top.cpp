@@ -231,7 +231,7 @@ void add_top(const Command& app) {
       "\nSpeeds are those of the last interval while prompts are read, and while answers are "
       "written; with --once, since tarnd was started. A session's text is never shown.\n");
   command->daemon.add_to(sub);
-  sub.add_option("--interval", command->interval_s, "seconds between two looks")
+  sub.add_option("--interval", command->interval_s, "seconds between two readings")
       .between(0.1, 3600.0)
       .capture_default_str();
   sub.add_flag("--once", command->once, "look once, and end");

@@ -456,17 +456,19 @@ void add_verify(const Command& app) {
   sub.add_option("--passages", command->n_passages, "with --reuse: passages of a prompt")
       .between(2u, 64u)
       .capture_default_str();
-  sub.add_option("--passage-tokens", command->passage_tokens, "with --reuse: of each, at most")
+  sub.add_option("--passage-tokens", command->passage_tokens,
+                 "with --reuse: tokens of each passage, at most")
       .between(32u, 1u << 16)
       .capture_default_str();
-  sub.add_option("--prompts", command->n_prompts, "with --reuse: at most")
+  sub.add_option("--prompts", command->n_prompts, "with --reuse: prompts, at most")
       .between(1u, 1000u)
       .capture_default_str();
-  sub.add_option("--minutes", command->minutes,
-                 "with --reuse: fewer prompts where they would take longer; one at least")
+  sub.add_option(
+         "--minutes", command->minutes,
+         "with --reuse: minutes that the prompts may take; one prompt is measured in any case")
       .between(1u, 100'000u)
       .capture_default_str();
-  sub.add_option("--seed", command->seed, "with --reuse: which passages, and in which order")
+  sub.add_option("--seed", command->seed, "with --reuse: draws the passages and their order")
       .capture_default_str();
   sub.add_option("--record", command->record_file,
                  "write the passing settings that read least as a configuration; with this file "
