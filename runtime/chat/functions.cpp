@@ -81,6 +81,9 @@ MaybeValue strftime_now(Machine& m, const Value&, const Arguments& arguments) {
   if (!format.is_text() || format.n >= terminated.size()) {
     return m.wrong("strftime_now of what is no short text");
   }
+  if (format.text().find('\0') != std::string_view::npos) {
+    return m.wrong("strftime_now of a text with a zero byte");
+  }
   format.text().copy(terminated.data(), format.n);
   const u64 n = std::strftime(out.data(), out.size(), terminated.data(), &m.now);
   m.work(u64{256} * format.n);

@@ -164,7 +164,8 @@ const char* manifest_fault(const Manifest& manifest) {
   if (const char* fault = codebooks_fault(manifest)) return fault;
   if (const char* fault = index_fault(manifest)) return fault;
   if (manifest.sampler.is_generating > 1) return "sampler";
-  if (manifest.name.empty()) return "name";
+  // A C string carries it.
+  if (manifest.name.empty() || manifest.name.find('\0') != std::string_view::npos) return "name";
   return nullptr;
 }
 

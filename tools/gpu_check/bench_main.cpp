@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
   try {
     code = code_of(argc, argv);
   } catch (const tarn::tools::Failure& failure) {
-    std::fprintf(stderr, "gpu-bench: %s\n", failure.text.c_str());
+    tarn::tools::print_failure("gpu-bench", failure);
     code = failure.code;
   }
   return tarn::tools::code_after_output("gpu-bench", code);

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "runtime/api/tarn.h"
+#include "tools/support/escaped.h"
 
 namespace tarn::tools {
 
@@ -21,6 +22,12 @@ ExitCode exit_code(Status status) {
     default:
       return kExitRefused;
   }
+}
+
+void print_failure(const char* program, const Failure& failure) {
+  std::fprintf(stderr, "%s: ", program);
+  print_escaped(failure.text, stderr);
+  std::fputc('\n', stderr);
 }
 
 void throw_failure(const Error& error) {

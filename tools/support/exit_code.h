@@ -31,6 +31,10 @@ struct Stopped {
   int signal = 0;
 };
 
+// Prints it on standard error, as one line of this program. What it quotes of files may be no text:
+// see print_escaped().
+void print_failure(const char* program, const Failure& failure);
+
 // Returns the value, or throws a Failure with the error's sentence.
 [[noreturn]] void throw_failure(const Error& error);
 template <class T>

@@ -115,6 +115,14 @@ std::string read_file(const std::string& path, u64 bytes_max) {
   }
 }
 
+std::string read_text(const std::string& path, u64 bytes_max) {
+  std::string text = read_file(path, bytes_max);
+  const size_t zero = text.find('\0');
+  if (zero == std::string::npos) return text;
+  throw Failure{kExitRefused, path + ": a zero byte is no text (byte " + std::to_string(zero) +
+                                  "): save the file as UTF-8, or name another one"};
+}
+
 std::vector<u32> read_ids(const std::string& path) {
   const std::string text = read_file(path);
   constexpr std::string_view kSpace = " \t\r\n\v\f";

@@ -13,6 +13,8 @@ inline constexpr u64 kTextBytesMax = 256 * kMiB;  // more than the longest conte
 // Returns every byte of a file, a pipe or /dev/stdin. Throws Failure (exit code 74) also where
 // nothing writes to a pipe for 3 s, and with exit code 78 if there are more than `bytes_max`.
 std::string read_file(const std::string& path, u64 bytes_max = kTextBytesMax);
+// The same of a text that a C string will carry. Throws Failure where it has a zero byte.
+std::string read_text(const std::string& path, u64 bytes_max = kTextBytesMax);
 // Reads token ids separated by white space. Throws Failure with the first word that is not an id.
 std::vector<u32> read_ids(const std::string& path);
 // Warns on standard error that `what` (a prompt) is empty; `file`: its source, or "".

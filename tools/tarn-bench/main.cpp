@@ -290,7 +290,7 @@ int code_of(int argc, char** argv) {
   try {
     return run_command_line(argc, argv);
   } catch (const tools::Failure& failure) {
-    std::fprintf(stderr, "tarn-bench: %s\n", failure.text.c_str());
+    tools::print_failure("tarn-bench", failure);
     return failure.code;
   } catch (const std::invalid_argument& error) {
     std::fprintf(stderr, "tarn-bench: %s\n", error.what());

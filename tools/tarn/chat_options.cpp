@@ -19,7 +19,7 @@ void ChatOptions::add_to(const Command& command) {
 std::string ChatOptions::template_text(bool is_built_in_model) const {
   if (chat_template.empty()) return is_built_in_model ? "plain" : "";
   if (chat::built_in_template(chat_template)) return chat_template;
-  return read_file(chat_template, chat::kSourceBytesMax);
+  return read_text(chat_template, chat::kSourceBytesMax);
 }
 
 }  // namespace tarn::tools

@@ -193,9 +193,12 @@ class AnswersFile {
     writer.StartObject();
     writer.Key("seed"), writer.Uint64(line.seed);
     writer.Key("index"), writer.Uint64(index);
-    writer.Key("kind"), writer.String(line.kind.c_str());
-    writer.Key("expected"), writer.String(line.answer.c_str());
-    writer.Key("given"), writer.String(given.c_str());
+    const auto text = [&](const char* key, const std::string& value) {
+      writer.Key(key), writer.String(value.data(), static_cast<rapidjson::SizeType>(value.size()));
+    };
+    text("kind", line.kind);
+    text("expected", line.answer);
+    text("given", given);
     writer.Key("selected"), writer.Bool(is_selected);
     writer.EndObject();
     text_ += buffer.GetString();

@@ -79,7 +79,7 @@ int code_of(int argc, char** argv) {
   } catch (const tarn::tools::Stopped& stopped) {
     end_by_signal(stopped.signal);
   } catch (const tarn::tools::Failure& failure) {
-    std::fprintf(stderr, "tarn: %s\n", failure.text.c_str());
+    tarn::tools::print_failure("tarn", failure);
     return failure.code;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tarn: %s\n", error.what());

@@ -42,7 +42,7 @@ std::string built_in_template_names() {
 // model reads plain.
 std::string source_of(const TemplateCommand& command, ModelFile* file, bool is_built_in) {
   if (const auto known = chat::built_in_template(command.source)) return std::string(*known);
-  if (!command.source.empty()) return read_file(command.source);
+  if (!command.source.empty()) return read_text(command.source, chat::kSourceBytesMax);
   if (is_built_in) return std::string(*chat::built_in_template("plain"));
   std::string source = file->chat_template();
   if (source.empty()) {

@@ -241,7 +241,7 @@ int code_of(int argc, char** argv) {
   try {
     return run_command_line(argc, argv);
   } catch (const tools::Failure& failure) {
-    std::fprintf(stderr, "%starnd: %s\n", line_prefix(LogLevel::error), failure.text.c_str());
+    tools::print_failure((line_prefix(LogLevel::error) + std::string("tarnd")).c_str(), failure);
     return failure.code;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%starnd: %s\n", line_prefix(LogLevel::error), error.what());

@@ -157,6 +157,17 @@ TEST_CASE("callers render side by side while the engine works") {
   for (const bool each : same) CHECK(each);
 }
 
+TEST_CASE("a zero byte in a message is a character like others, wherever the message has it") {
+  const SmallModel model("llama", "f16");
+  Host host(model.path(), "kv.context_tokens = 512\n",
+            "{% for m in messages %}{{ m.role }}:{{ m.content }}:{{ m.content|length }}:"
+            "{{ m|tojson }}{% endfor %}");
+  const std::string zero(1, '\0');
+  const Shown all = shown(host, R"([{"role":"us\u0000er","content":"a\u0000b","na\u0000me":"c"}])");
+  CHECK(all.text == "us" + zero + "er:a" + zero +
+                        R"(b:3:{"role": "us\u0000er", "content": "a\u0000b", "na\u0000me": "c"})");
+}
+
 TEST_CASE("text and ids: lengths alone, too little room, variables, no generation prompt") {
   const SmallModel model("llama", "f16");
   constexpr char kTemplate[] =

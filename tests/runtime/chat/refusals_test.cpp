@@ -72,6 +72,7 @@ TEST_CASE("a hostile template ends within the bounds") {
        "too many steps"},
       {"{% for i in range(99999) %}{{ strftime_now('%c%c%c%c%c%c%c%c') }}{% endfor %}",
        "too many steps"},
+      {"{{ strftime_now('%Y\\x00%d') }}", "zero byte"},  // strftime(3) would end there
   };
   for (const Case& c : cases) {
     CAPTURE(c.source.substr(0, 200));

@@ -370,6 +370,7 @@ TEST_CASE("what does not hold together is not written: our bug, not the file's")
   CHECK(refused([](Sample& s) { s.manifest.tail = {}; }));
   CHECK(refused([](Sample& s) { s.manifest.n_slots = 96; }));
   CHECK(refused([](Sample& s) { s.manifest.name = ""; }));
+  CHECK(refused([](Sample& s) { s.manifest.name = std::string_view("a\0b", 3); }));
   CHECK(refused([](Sample& s) { s.manifest.sampler.is_generating = 2; }));
 }
 

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "tests/support/temp_dir.h"
+#include "tests/support/temp_file.h"
+#include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 
 namespace tarn::tools::input_test {
@@ -66,6 +68,23 @@ TEST_CASE("a file that is no plain file is read to its end, or refused") {
   }
   CHECK(read_file(plain, 10) == "0123456789");
   CHECK(read_file("/dev/null").empty());
+}
+
+TEST_CASE("a text that a C string will carry has no zero byte, and a failure prints them all") {
+  const test::TempFile with_zero("zero"), without("no_zero");
+  write_file(with_zero.path(), "a\0b", 3);
+  write_file(without.path(), "a b", 3);
+  CHECK(read_text(without.path()) == "a b");
+  const Refused refused = refusal_of([&] { (void)read_text(with_zero.path()); });
+  CHECK(refused.code == kExitRefused);
+  CHECK(refused.text.find("(byte 1)") != std::string::npos);
+  write_file(with_zero.path(),
+             "1 2\0"
+             "3",
+             5);
+  const Refused bad_id = refusal_of([&] { (void)read_ids(with_zero.path()); });
+  CHECK(bad_id.text.find("white space") > bad_id.text.find('\0'));
+  CHECK(escaped(bad_id.text).find("\\x00") != std::string::npos);
 }
 
 TEST_CASE("a pipe is read to the end that its writer makes, however late it begins") {
