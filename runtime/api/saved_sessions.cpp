@@ -28,11 +28,12 @@ Result<bool> is_ingested(Engine& engine, const tarn_ingest_options& options, con
   const reuse::Manifest& manifest = found->manifest;
   const std::span<const u32> saved = manifest.token_ids;
   if (saved.size() > ids.size() || !std::equal(saved.begin(), saved.end(), ids.begin())) {
+    if (options.replaces != 0) return false;
     return fail({.status = Status::invalid_request,
                  .reason = Reason::name_in_use,
                  .key = "name",
                  .hint = "a saved session of this name has another text: choose another name "
-                         "(--as), or delete that session (tarn store rm)",
+                         "(--as), or replace that text (--replace)",
                  .detail = Detail(name)});
   }
   return saved.size() == ids.size() && found->is_whole() &&
@@ -129,6 +130,8 @@ int32_t tarn_ingest(tarn_engine* engine, const tarn_ingest_options* options, con
   tarn_ingest_options own{};
   const Refusal why_not = options == nullptr ? Refusal() : copy_in(options, &own);
   if (why_not) return refuse(why_not);
+  if (own.replaces != 0 && own.replaces != 1)
+    return refuse({"replaces", "replaces must be 0 or 1"});
   if (name == nullptr) return refuse(kNoName);
   if (ids == nullptr || n_ids == 0)
     return refuse({"ids", "there are no ids: give the text's tokens"});

@@ -57,6 +57,7 @@ typedef struct tarn_ingest_options {
    * was read stays. NULL: none. */
   int32_t (*progress)(void* context, const tarn_session_info* info);
   void* progress_context;
+  int32_t replaces; /* 1: a saved session of this name with another text gives way to this one */
 } tarn_ingest_options;
 
 typedef struct tarn_ingested {
@@ -67,7 +68,8 @@ typedef struct tarn_ingested {
 /* Reads a document ahead of questions: creates a session of these ids, computes it, saves it under
  * the name and destroys it, with the errors of these calls. Sessions of the tenant that begin with
  * the same text reuse its KV (reuse.prefix). Repeated after a crash, it computes what is missing.
- * TARN_INVALID_REQUEST also if a saved session of this name has another text. options and
+ * TARN_INVALID_REQUEST also if a saved session of this name has another text, unless `replaces` is
+ * set: then the old text stays until the new one is saved. options and
  * ingested_out may be NULL. */
 TARN_API int32_t tarn_ingest(tarn_engine* engine, const tarn_ingest_options* options,
                              const char* name, const uint32_t* ids, uint64_t n_ids,

@@ -110,9 +110,35 @@ def check_store():
     require(tarn("store rm", odd).returncode == 0, "a name with other characters")
 
 
+def check_replace():
+    """ingest --replace: a document that has changed takes the place of the old one"""
+    book = file_of(BOOK, "changing")
+    require(tarn("ingest", book).returncode == 0)
+    file_of("New: " + BOOK, "changing")
+    refused, replaced = tarn("ingest", book), tarn("ingest", book, "--replace")
+    require(refused.returncode == 78 and "--replace" in refused.stderr, refused.stderr)
+    require(replaced.returncode == 0, replaced.stderr)
+    require(tarn("store rm", "changing").returncode == 0)
+
+
+def check_shared():
+    """a document of the command line is there for tarnd with daemon.shared, and only then"""
+    folder = os.path.join(daemon.folder, "shared")
+    os.mkdir(folder, 0o700)
+    sized = [*ARGUMENTS, "-c", "8192", "--store", folder]
+    done = subprocess.run([TARN, "ingest", *sized, file_of(BOOK, "manual")], capture_output=True,
+                          text=True, check=False)
+    require(done.returncode == 0, done.stderr)
+    for shared in ["false", "true"]:
+        with Daemon(PROGRAM, sized, config=f"daemon.shared = {shared}\n") as other:
+            reused = other.complete(BOOK + "Q: Where?")["tarn"]["reused"]
+        require((reused["from_disk"] > 0) == (shared == "true"), f"{shared}: {reused}")
+
+
 if __name__ == "__main__":
     with daemon:
-        code = run_checks([check_ask, check_errors, check_interrupted, check_top, check_store])
+        code = run_checks([check_ask, check_errors, check_interrupted, check_top, check_store,
+                           check_replace, check_shared])
         if code != 0:
             print(daemon.log()[-4000:])
     sys.exit(code)

@@ -75,6 +75,7 @@ bool wait_computed(const ApiSession& session, bool (*stop)());
 struct Passages {
   std::vector<u32> begin{};
   std::vector<std::vector<u32>> chunks{};
+  std::string marked{};  // the chunks as a message's content has them (tarn_chat.h)
   f32 recompute = 1;
   u64 n_tokens() const;
 };

@@ -32,7 +32,7 @@ struct IngestCommand {
   DaemonClient daemon;
   std::vector<std::string> files;
   std::string as;
-  bool parse_special = false, chunks = false, json = false;
+  bool parse_special = false, chunks = false, replaces = false, json = false;
   u32 chunk_tokens = kPassageTokens;
 };
 
@@ -131,6 +131,7 @@ void ingest_one(tarn_engine* engine, const IngestCommand& command, Document& doc
   tarn_ingest_options options = TARN_INIT(tarn_ingest_options);
   options.progress = show;
   options.progress_context = &progress;
+  options.replaces = command.replaces ? 1 : 0;
   tarn_ingested done = TARN_INIT(tarn_ingested);
   SystemClock clock;
   const u64 begin_ns = clock.now_ns();
@@ -177,7 +178,7 @@ void ingest_by_daemon(const IngestCommand& command) {
   std::vector<Document> documents;
   for (const std::string& path : command.files) add_document(documents, path, command.as);
   for (Document& document : documents) {
-    read_by_daemon(command.daemon, document);
+    read_by_daemon(command.daemon, document, command.replaces);
     if (!document.failure && !command.json) print(document);
   }
   report(documents, command.json, std::nullopt);
@@ -227,7 +228,11 @@ void add_ingest(const Command& app) {
       "begin with is computed once. After ^C, a crash or a power cut repeat the command: it goes "
       "on from the last checkpoint, and what is there already is skipped. It runs at low priority, "
       "or at nice's. With --chunks each file is cut into passages, named FILE#1 and so on, that "
-      "tarn run --chunk takes in any order. With --socket a running tarnd reads them, as its "
+      "tarn run --chunk takes in any order, with --chat too. Without, a chat model's prompt finds "
+      "no "
+      "document, since it begins with the model's template. tarnd on the same --store finds "
+      "documents of this command with daemon.shared = true, else those of its own users alone "
+      "(--socket). With --socket a running tarnd reads them, as its "
       "requests allow. "
       "If one file fails, the others are read, and the exit code says so.\n");
   command->engine.add_to(sub, "what the longest FILE needs");
@@ -243,6 +248,8 @@ void add_ingest(const Command& app) {
   sub.add_option("--chunk-tokens", command->chunk_tokens, kChunkTokensHelp)
       .between(kPassageTokensMin, kPassageTokensMax)
       .capture_default_str();
+  sub.add_flag("--replace", command->replaces,
+               "a document whose text has changed takes the place of the one with its name");
   sub.add_flag("--json", command->json, "one JSON object on standard output");
   sub.callback([command] { ingest(*command); });
 }

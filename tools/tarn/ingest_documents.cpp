@@ -85,10 +85,10 @@ Document& add_document(std::vector<Document>& documents, const std::string& path
 
 void fail_with(Document& document, ExitCode code, const std::string& why) {
   document.failure = Failure{code, why};
-  std::fprintf(stderr, "tarn: %s: %s\n", escaped(document.path).c_str(), why.c_str());
+  print_failure("tarn", {code, escaped(document.path) + ": " + why});
 }
 
-void read_by_daemon(const DaemonClient& daemon, Document& document) {
+void read_by_daemon(const DaemonClient& daemon, Document& document, bool replaces) {
   try {
     const std::string text = read_file(document.path);
     if (text.empty()) return fail_with(document, kExitRefused, "is empty: is it the right file?");
@@ -99,6 +99,7 @@ void read_by_daemon(const DaemonClient& daemon, Document& document) {
     request.begin_object();
     request.key("name").text(document.name);
     request.key("content").text(text);
+    if (replaces) request.key("replace").boolean(true);
     request.end_object();
     const rapidjson::Document reply =
         daemon.json("POST", "/v1/tarn/ingest", std::string(request.str()));

@@ -25,7 +25,7 @@ Document& add_document(std::vector<Document>& documents, const std::string& path
 // A failed document does not stop the others; it is told on standard error.
 void fail_with(Document& document, ExitCode code, const std::string& why);
 // Has a running tarnd read the file, into its own store.
-void read_by_daemon(const DaemonClient& daemon, Document& document);
+void read_by_daemon(const DaemonClient& daemon, Document& document, bool replaces);
 
 // One line about a document that was read.
 void print(const Document& document);

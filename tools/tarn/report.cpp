@@ -136,6 +136,14 @@ void warn_unselected(const char* select, u64 n_select_steps) {
                select);
 }
 
+void warn_unblended(const tarn_engine_status& status) {
+  if (status.recompute < 1) return;
+  std::fprintf(stderr,
+               "tarn warning: the chunks were computed in full: no record names a share for this "
+               "model. tarn verify --reuse --record FILE finds one (then --config FILE), and "
+               "--recompute SHARE sets one\n");
+}
+
 void print_figures(const EngineHandle& engine, const GenerationResult& result) {
   const tarn_engine_status status = engine.status();
   std::fprintf(

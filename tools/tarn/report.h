@@ -13,6 +13,8 @@ namespace tarn::tools {
 void write_answer(const EngineHandle& engine, const GenerationResult& result, Json& json);
 // Warns on standard error if an approximate method was asked for, but all KV was read.
 void warn_unselected(const char* select, u64 n_select_steps);
+// Warns that --recompute auto computed all chunks in full, if no record has a share.
+void warn_unblended(const tarn_engine_status& status);
 // Prints speeds and memory on standard error.
 void print_figures(const EngineHandle& engine, const GenerationResult& result);
 // "AMD EPYC, 2 of 2 cores, avx512"

@@ -82,20 +82,31 @@ Prompt prompt_of(const RunCommand& command, bool add_special) {
 
 f32 recompute_of(const std::string& text) {
   if (text == "auto") return TARN_RECOMPUTE_AUTO;
-  if (text == "off") return 1;
+  if (text == "all") return 1;
   char* end = nullptr;
   const f32 share = std::strtof(text.c_str(), &end);
   if (!text.empty() && *end == '\0' && share >= 0 && share <= 1) return share;
-  throw Failure{kExitUsage, "--recompute takes auto, off, or a share from 0 to 1"};
+  throw Failure{kExitUsage, "--recompute takes auto, all, or a share from 0 to 1, as in 0.15"};
+}
+
+// A message's content has chunks between two characters that no text needs.
+bool has_mark(const std::string& text) {
+  return text.find(TARN_CHUNK_BEGIN) != text.npos || text.find(TARN_CHUNK_END) != text.npos;
+}
+
+std::string marked_as_chunk(const std::string& text, const std::string& path) {
+  if (!has_mark(text)) return TARN_CHUNK_BEGIN + text + TARN_CHUNK_END;
+  throw Failure{kExitRefused, path +
+                                  ": has U+FDD0 or U+FDD1, which stand around chunks: remove "
+                                  "them"};
 }
 
 // What comes in front of the prompt, which has no BOS then.
 std::optional<Passages> passages_of(const RunCommand& command) {
   if (command.chunk_files.empty()) return std::nullopt;
-  if (command.is_chat || command.session.is_kept() || !command.ids_file.empty()) {
+  if (command.session.is_kept() || !command.ids_file.empty()) {
     throw Failure{kExitUsage,
-                  "--chunk goes with -p TEXT or -f FILE, without --chat, --session and "
-                  "--prompt-ids"};
+                  "--chunk goes with -p TEXT or -f FILE, without --session and --prompt-ids"};
   }
   Passages passages{.begin = encoded(command, "", /*add_special=*/true),
                     .recompute = recompute_of(command.recompute)};
@@ -103,8 +114,10 @@ std::optional<Passages> passages_of(const RunCommand& command) {
   for (const std::string& path : command.chunk_files) {
     const std::string text = read_file(path);
     if (text.empty()) throw Failure{kExitRefused, path + ": a chunk is empty: leave it out"};
-    for (Passage& passage : cut_into_passages(model, text, command.chunk_tokens))
+    for (Passage& passage : cut_into_passages(model, text, command.chunk_tokens)) {
+      if (command.is_chat) passages.marked += marked_as_chunk(passage.text, path);
       passages.chunks.push_back(std::move(passage.ids));
+    }
   }
   const bool blends = passages.recompute >= 0 && passages.recompute < 1;
   if (blends && passages.chunks.size() > method::Chunks::kMax) {
@@ -150,19 +163,31 @@ void check_chat(const RunCommand& command) {
   }
 }
 
-// Answers the text as one message of a conversation.
+// Answers the text, behind the passages, as one message of a conversation.
 GenerationResult answer_chat(const RunCommand& command, const tarn_generate_options& options,
-                             const ApiSession& session, const Prompt& prompt) {
+                             const ApiSession& session, const Prompt& prompt,
+                             const Passages* passages) {
+  tarn_chat_options chat = TARN_INIT(tarn_chat_options);
+  if (passages != nullptr) {
+    if (has_mark(prompt.text) || has_mark(command.chat.system.value_or(""))) {
+      throw Failure{kExitRefused,
+                    "the prompt or --system has U+FDD0 or U+FDD1, which stand around chunks: "
+                    "remove them"};
+    }
+    chat.has_chunks = 1;
+    chat.recompute = passages->recompute;
+  }
   Conversation conversation;
-  conversation.begin({{"user", prompt.text}});
+  conversation.begin({{"user", (passages != nullptr ? passages->marked : "") + prompt.text}});
   if (command.chat.system) conversation.set_system(*command.chat.system);
   const std::string json = messages_to_json(conversation.messages());
-  check_api(tarn_session_feed_chat(session.get(), json.data(), json.size(), nullptr));
+  check_api(tarn_session_feed_chat(session.get(), json.data(), json.size(), &chat));
   tarn_session_info info = TARN_INIT(tarn_session_info);
   check_api(tarn_session_info_get(session.get(), &info));
   GenerationResult result = generate(
       session, {}, options, {.only_reads = command.n_predict == 0, .stream = !command.json});
   result.n_prompt_tokens = info.n_tokens;
+  if (passages != nullptr) result.recompute = passages->recompute;
   return result;
 }
 
@@ -254,7 +279,7 @@ void run(RunCommand& command) {
     kept.emplace(engine.get(), command.session, config.store.path.data());
     result = answer_kept(command, options, *kept, prompt);
   } else if (const ApiSession session(engine.get()); command.is_chat) {
-    result = answer_chat(command, options, session, prompt);
+    result = answer_chat(command, options, session, prompt, passages ? &*passages : nullptr);
   } else {
     result = generate(session, prompt.ids, options,
                       {.only_reads = command.n_predict == 0,
@@ -263,6 +288,7 @@ void run(RunCommand& command) {
   }
   if (!command.json) print_figures(engine, result);
   warn_unselected(engine.status().select, result.n_select_steps);
+  if (passages && passages->recompute == TARN_RECOMPUTE_AUTO) warn_unblended(engine.status());
   if (!command.json) return;
   Json json;
   json.begin_object();
@@ -287,9 +313,13 @@ void add_run(const Command& app) {
       "  tarn run -m model.gguf -f book.txt --session book --store ~/tarn -c 32768\n"
       "  tarn run -m model.gguf --store ~/tarn --chunk a.txt --chunk b.txt --recompute 0.15 "
       "-p \"What do they say?\"\n"
+      "  tarn run -m model.gguf --store ~/tarn --chat --chunk a.txt -p \"What does it say?\"\n"
       "  tarn run -m model.gguf -p \"A list:\" --temp 0.7 --seed 7 --stop Note --json\n"
       "\nWhere --store DIR has kept sessions (tarn ingest, --session), a prompt that begins with "
-      "the text of one takes its KV from there. The answer goes to standard output, everything "
+      "the text of one takes its KV from there. With --chat a prompt begins with the model's "
+      "template, "
+      "and not with a document: keep documents by tarn ingest --chunks, and give them with "
+      "--chunk, which works behind every template. The answer goes to standard output, everything "
       "else to standard error. What a memory limit allows is shown by tarn plan, before anything "
       "is loaded.\n");
   command->engine.add_to(sub, "what the prompt and -n need");
@@ -308,7 +338,8 @@ void add_run(const Command& app) {
   sub.add_option(
          "--recompute", command->recompute,
          "the share of the chunks' tokens that is computed anew in the prompt, 0 to 1: less "
-         "is faster, and approximate. auto: what tarn verify --reuse has found, else all; off: all")
+         "is faster, and approximate. all: every token, exact. auto: the share that tarn verify "
+         "--reuse has found for this model, else all")
       .capture_default_str();
   sub.add_option(
          "--session", command->session.name,

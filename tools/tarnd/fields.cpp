@@ -103,6 +103,8 @@ constexpr Field kFields[] = {
     flag("tarn.background", kBoth, &Body::background),
     list("tarn.chunks", kCompletions, Type::passages, 0, kChunksMax),
     refused("tarn.chunks", kChat),
+    refused("chunk", kBoth | kIngest),
+    refused("chunks", kBoth | kIngest),
     number("tarn.recompute", &Body::recompute, 0, 1),
 
     text("content", kTokenize, &Body::content, 0, kTextMax, true),
@@ -114,6 +116,7 @@ constexpr Field kFields[] = {
     c_text("name", kIngest, &Body::name, 1, 128, true),
     text("content", kIngest, &Body::content, 1, kTextMax),
     list("tokens", kIngest, Type::ids, 1, kListMax),
+    flag("replace", kIngest, &Body::replaces),
 
     ignored("user"),
     ignored("metadata"),

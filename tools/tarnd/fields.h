@@ -80,6 +80,7 @@ struct Body : tools::AnswerFields {
   bool has_chunks = false;          // messages_json has
   f64 recompute = TARN_RECOMPUTE_AUTO;
   std::string content, name;
+  bool replaces = false;  // a document of this name
   bool add_special = false, parse_special = true, with_pieces = false;
   std::vector<u32> tokens;
 };

@@ -27,6 +27,7 @@ void Ingester::run(tarn_engine* engine) {
     return static_cast<Ingester*>(self)->is_cancelled_ ? 1 : 0;
   };
   options.progress_context = this;
+  options.replaces = job_.replaces ? 1 : 0;
   if (job_.ids.empty()) {
     job_.ids.resize(ids_max(job_.text.size()));
     u64 n = 0;

@@ -18,6 +18,7 @@ struct IngestJob {
   std::string tenant, name;
   std::string text;      // or
   std::vector<u32> ids;  // the ids themselves
+  bool replaces = false;
 };
 
 struct IngestEnd {

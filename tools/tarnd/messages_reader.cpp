@@ -20,6 +20,10 @@ u64 n_marks_of(std::string_view text) {
   return n;
 }
 
+constexpr const char* kChunkPlace =
+    "has no meaning here: a chunk is a part of a content, {\"type\": \"text\", \"text\": ..., "
+    "\"tarn\": {\"chunk\": true}}";
+
 constexpr std::string_view kRoles[] = {"system", "user", "assistant", "tool", "function"};
 
 }  // namespace
@@ -74,6 +78,9 @@ bool MessagesReader::take_message(const JsonToken& token) {
 
 bool MessagesReader::take_key(const JsonToken& token) {
   if (!keys_.add(token.text)) return fail({where(), "has a member twice, or more than 256"});
+  if (token.text == "chunk" || token.text == "tarn") {
+    return fail({where() + "." + std::string(token.text), kChunkPlace});
+  }
   member_ = token.text == "role"      ? Member::role
             : token.text == "content" ? Member::content
                                       : Member::other;
@@ -133,6 +140,7 @@ bool MessagesReader::take_part(const JsonToken& token, u32 depth) {
   if (token.kind == Kind::key) {
     if (!part_keys_.add(token.text)) return fail({field, "has a member twice, or more than 256"});
     part_key_ = token.text;
+    if (part_key_ == "chunk") return fail({field + ".chunk", kChunkPlace});
     return true;
   }
   if (part_key_ == "type" && token.kind == Kind::text) part_type_ = token.text;

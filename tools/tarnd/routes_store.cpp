@@ -76,7 +76,8 @@ void answer_ingest(Service& service, const std::shared_ptr<Exchange>& exchange) 
       {.tenant = exchange->request.peer.tenant,
        .name = body.name,
        .text = std::move(body.content),
-       .ids = std::move(body.tokens)},
+       .ids = std::move(body.tokens),
+       .replaces = body.replaces},
       [exchange, name = body.name](const IngestEnd& end) { reply_ingested(exchange, name, end); });
 }
 

@@ -72,7 +72,8 @@ void Settings::visit_fields(Self& self, Visitor& on) {
   on("origins", self.origins, true,
      "web pages that may ask over TCP, as in http://localhost:3000 (CORS)");
   on("beyond_loopback", self.beyond_loopback, false, "tcp:// may name an address of the network");
-  on("shared", self.shared, false, "all clients are one tenant, and reuse each other's KV");
+  on("shared", self.shared, false,
+     "all clients and the command line are one tenant, and reuse each other's KV");
   on("model_name", self.model_name, false, "the model's name in replies; empty: its file's");
   on("chat_template", self.chat_template, false,
      "a built-in template's name or a template's text; empty: the model's own");

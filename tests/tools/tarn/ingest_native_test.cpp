@@ -338,6 +338,75 @@ TEST_CASE("chunks that were kept are found in any order, and nothing is said oth
   CHECK(number_in(again, "bytes_written") == 0);
 }
 
+TEST_CASE("chunks stand in a chat's message, too: kept ones are found behind any template") {
+  const ChunkWorld world;
+  REQUIRE(run_tarn(world.keep_words()).exit_code == 0);
+  for (const char* chat_template : {"chatml", "llama2"}) {
+    Words words = world.ask_words(world.faq, world.book);
+    words.insert(words.end(),
+                 {"--chat", "--chat-template", chat_template, "--system", "Be brief."});
+    const Ended cold = run_tarn(words), found = run_tarn(ChunkWorld::with_store(words, world));
+    CAPTURE(found.err);
+    REQUIRE(found.exit_code == 0);
+    CHECK(number_in(found, "placed") > 100);
+    CHECK(number_in(found, "placed") == number_in(cold, "placed"));
+    CHECK(Documents::tokens_of(found) == Documents::tokens_of(cold));
+    // All of them anew are the message without marks.
+    Words all = words;
+    *std::find(all.begin(), all.end(), "0.2") = "all";
+    const Ended exact = run_tarn(all);
+    CHECK(number_in(exact, "placed") == 0);
+    CHECK(number_in(exact, "prompt_tokens") == number_in(found, "prompt_tokens"));
+  }
+  const test::TempFile marked("marked.txt");
+  Documents::write(marked, "a text with \xEF\xB7\x90 in it");
+  Words words = world.ask_words(world.faq, marked);
+  words.insert(words.end(), {"--chat", "--chat-template", "chatml"});
+  const Ended refused = run_tarn(words);
+  CHECK(refused.exit_code == 78);
+  CHECK(has(refused.err, "U+FDD0"));
+}
+
+TEST_CASE("chunks that were computed in full for want of a record are told, and how to change it") {
+  const ChunkWorld world;
+  const struct {
+    const char* recompute;
+    int code;
+    bool is_told;
+  } kRows[] = {{"auto", 0, true},  {"all", 0, false},  {"1", 0, false},    {"0.5", 0, false},
+               {"off", 64, false}, {"1.5", 64, false}, {"nan", 64, false}, {"", 64, false}};
+  for (const auto& row : kRows) {
+    CAPTURE(std::string(row.recompute));
+    Words words = world.ask_words(world.faq, world.book);
+    *std::find(words.begin(), words.end(), "0.2") = row.recompute;
+    const Ended ended = run_tarn(words);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == row.code);
+    CHECK(has(ended.err, "computed in full: no record") == row.is_told);
+    if (row.code != 0) CHECK(has(ended.err, "all, or a share"));
+  }
+}
+
+TEST_CASE("a document whose text has changed takes the place of the old one, where that is asked") {
+  Documents world;
+  const std::string book = Documents::name(world.book);
+  REQUIRE(world.ingest({world.book.path()}).exit_code == 0);
+  const std::string text = tools::read_file(world.book.path());
+  Documents::write(world.book, text.substr(0, text.size() / 2) + " And then all was otherwise.");
+  const Ended refused = world.ingest({world.book.path()});
+  CHECK(refused.exit_code == 78);
+  CHECK(has(refused.err, "--replace"));
+  const Ended replaced = world.ingest({world.book.path(), "--replace"});
+  CAPTURE(replaced.err);
+  CHECK(replaced.exit_code == 0);
+  CHECK(number_in(replaced, "reused") > 0);  // of the common beginning
+  CHECK(has(world.listed(world.here), "\n" + book + " "));
+  CHECK(world.store(world.here, {"check"}).exit_code == 0);
+  const Ended again = world.ingest({world.book.path(), "--replace"});
+  CHECK(again.exit_code == 0);
+  CHECK(number_in(again, "bytes_written") == 0);
+}
+
 TEST_CASE("killed with -9 while chunks are kept or blended, what is left says the same") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());

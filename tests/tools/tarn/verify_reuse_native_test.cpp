@@ -125,7 +125,7 @@ TEST_CASE("a record is what auto takes, with its model and settings alone") {
   for (const std::vector<std::string>& other :
        {std::vector<std::string>{},
         {"--config", world.record(), "--kv-type", "q8_0"},
-        {"--config", world.record(), "--recompute", "off"}}) {
+        {"--config", world.record(), "--recompute", "all"}}) {
     const auto exact = world.ask(other);
     CHECK(!flag(exact, "approximate"));
     CHECK(flag(exact, "verified"));

@@ -116,6 +116,19 @@ constexpr MessagesCase kMessages[] = {
      "refused: 'messages[0].content' has a part with another tarn than {\"chunk\": true}"},
     {"no mark", R"([{"role":"user","content":[{"type":"text","text":"a","tarn":true}]}])",
      "refused: 'messages[0].content' has a part with another tarn than {\"chunk\": true}"},
+    {"a chunk without its tarn",
+     R"([{"role":"user","content":[{"type":"text","text":"a","chunk":true}]}])",
+     "refused: 'messages[0].content.chunk' "
+     "has no meaning here: a chunk is a part of a content, {\"type\": \"text\", \"text\": "
+     "..., \"tarn\": {\"chunk\": true}}"},
+    {"a message as a chunk", R"([{"role":"user","content":"a","chunk":true}])",
+     "refused: 'messages[0].chunk' "
+     "has no meaning here: a chunk is a part of a content, {\"type\": \"text\", \"text\": "
+     "..., \"tarn\": {\"chunk\": true}}"},
+    {"a mark of a message", R"([{"role":"user","tarn":{"chunk":true},"content":"a"}])",
+     "refused: 'messages[0].tarn' "
+     "has no meaning here: a chunk is a part of a content, {\"type\": \"text\", \"text\": "
+     "..., \"tarn\": {\"chunk\": true}}"},
     {"a chunk's character",
      R"([{"role":"user","content":[{"type":"text","text":"a","tarn":{"chunk":true}}]},)"
      R"({"role":"user","content":"\ufdd0b"}])",
