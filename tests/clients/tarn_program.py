@@ -48,8 +48,8 @@ def check_ask():
 
 def check_errors():
     """ask: 78 in tarnd's words, 74 where nobody listens, 64 for what is no address"""
-    done = tarn("ask", "-p", QUESTION, "--temp", "-1")
-    require(done.returncode == 78 and "temperature" in done.stderr, done.stderr)
+    done = tarn("ask", "-p", QUESTION, "--stop", "x" * 200)
+    require(done.returncode == 78 and "stop" in done.stderr, done.stderr)
     for address, code in [("unix:///no/such/socket", 74), ("/no/address", 64)]:
         done = subprocess.run([TARN, "ask", "--socket", address, "-p", "x"], capture_output=True,
                               text=True, check=False)
