@@ -55,8 +55,8 @@ class IdWriter {
   u64 n_ = 0;
 };
 
-// The error for a text that has no place to cut it.
-Unexpected cannot_cut(std::string_view text, u64 bytes_max);
+// The error for a text of which no beginning is certain before its end is read.
+Unexpected cannot_cut(std::string_view text);
 
 // Text of any length, in pieces that fit in the scratch.
 Result<void> encode_bpe(const Tokenizer::Tables& tables, std::string_view text, Bump& scratch,

@@ -2,6 +2,7 @@
 #include "runtime/text/cut.h"
 #include "runtime/text/encode.h"
 #include "runtime/text/merge_queue.h"
+#include "runtime/text/seam.h"
 #include "runtime/text/splitter.h"
 
 namespace tarn::text {
@@ -61,9 +62,9 @@ u64 prepared_bytes(std::string_view text) {
   return n_bytes;
 }
 
-// The first piece of a word of more than `bytes_max` prepared bytes.
-Result<std::string_view> cut_word(const Tokenizer::Tables& tables, std::string_view word,
-                                  u64 bytes_max, Bump& scratch) {
+// The first piece of a word of more than `bytes_max` prepared bytes; empty: it cannot be cut.
+std::string_view cut_word(const Tokenizer::Tables& tables, std::string_view word, u64 bytes_max,
+                          Bump& scratch) {
   const u64 mark = scratch.used_bytes();
   const auto prepared = scratch.alloc<char>(bytes_max);
   const u64 n = !prepared ? 0
@@ -78,35 +79,54 @@ Result<std::string_view> cut_word(const Tokenizer::Tables& tables, std::string_v
                                   return tables.index.find({chars, n_bytes}) != kNoToken;
                                 });
   scratch.rewind(mark);
-  if (n == 0) return cannot_cut(word, bytes_max);
   return word.substr(0, n);
 }
 
-Result<void> encode_piece(const Tokenizer::Tables& tables, std::string_view piece, Bump& scratch,
-                          IdWriter& out) {
-  const u64 mark = scratch.used_bytes();
-  auto symbols = Symbols::allocate(scratch, prepared_bytes(piece));
-  TARN_ASSERT(symbols.has_value());
+// Returns whether the vocabulary has a token for each byte.
+template <class EachByte>
+bool merge(const Tokenizer::Tables& tables, const EachByte& each_byte, Symbols& symbols) {
   u32 at = 0;
   bool complete = true;
-  each_prepared_byte(piece, [&](char byte, u64) {
+  each_byte([&](char byte, u64) {
     const TokenId id = tables.byte_ids[static_cast<u8>(byte)];
     complete = complete && id != kNoToken && !tables.is_reserved(id);
-    symbols->put(at++, 1, id);
+    symbols.put(at++, 1, id);
     return true;
   });
-  if (!complete) {
+  const BpeRules rules{tables.merges};
+  if (complete) MergeQueue(rules, symbols).run();
+  return complete;
+}
+
+// Encodes all of a piece; or a part of it, and opens a seam. Returns the bytes that it took.
+Result<u64> encode_piece(const Tokenizer::Tables& tables, std::string_view piece, bool is_part,
+                         Seam& seam, Bump& scratch, IdWriter& out) {
+  const u64 mark = scratch.used_bytes(), n = prepared_bytes(piece);
+  auto symbols = Symbols::allocate(scratch, n);
+  TARN_ASSERT(symbols.has_value());
+  const auto each_byte = [&](const auto& visit) { each_prepared_byte(piece, visit); };
+  if (!merge(tables, each_byte, *symbols)) {
     return fail({.status = Status::invalid_request,
                  .reason = Reason::bad_field,
                  .key = "text",
                  .hint = "this vocabulary has no token for a byte of the text",
                  .detail = Detail(piece)});
   }
-  const BpeRules rules{tables.merges};
-  MergeQueue(rules, *symbols).run();
-  for (at = 0; at < symbols->n_positions(); at = symbols->next(at)) out.push(symbols->ids[at]);
+  const Taken taken =
+      is_part ? part_of(*symbols, each_byte) : Taken{.prepared = n, .in_text = piece.size()};
+  for (u32 at = 0; at < taken.prepared; at = symbols->next(at)) out.push(symbols->ids[at]);
+  const u64 first_end = symbols->widths[0];
   scratch.rewind(mark);
-  return {};
+  const auto merge_both = [&](std::string_view text, Symbols& both) {
+    const auto each = [&](const auto& visit) {
+      for (const char byte : text) visit(byte, 0);
+    };
+    merge(tables, each, both);
+  };
+  const bool follows = !seam.is_open() || seam.close(first_end, scratch, each_byte, merge_both);
+  if (!follows || taken.in_text == 0) return cannot_cut(piece);
+  if (is_part) seam.open(taken.last_symbol, taken.prepared, each_byte);
+  return taken.in_text;
 }
 
 }  // namespace
@@ -118,6 +138,7 @@ Result<void> encode_bpe(const Tokenizer::Tables& tables, std::string_view text, 
     return word.size() <= bytes_max / kPreparedBytesMax ||
            (word.size() <= bytes_max && prepared_bytes(word) <= bytes_max);
   };
+  Seam seam;
   Splitter splitter(tables.pre_tokenizer, text);
   for (std::string_view word = splitter.next(); !word.empty(); word = splitter.next()) {
     const TokenId id = tables.whole_words_first ? whole_word(tables, word) : kNoToken;
@@ -125,12 +146,20 @@ Result<void> encode_bpe(const Tokenizer::Tables& tables, std::string_view text, 
       out.push(id);
       continue;
     }
-    while (!fits(word)) {
-      TARN_TRY(const auto piece, cut_word(tables, word, bytes_max, scratch));
-      TARN_CHECK(encode_piece(tables, piece, scratch, out));
-      word.remove_prefix(piece.size());
+    bool is_tight = false;  // it was not to be cut
+    while (!word.empty()) {
+      std::string_view piece = word;
+      if (!fits(word) && !is_tight) {
+        piece = cut_word(tables, word, bytes_max, scratch);
+        is_tight = piece.empty();
+      }
+      const bool is_part = is_tight && !fits(word);
+      const auto each_byte = [&](const auto& visit) { each_prepared_byte(word, visit); };
+      if (is_part) piece = word.substr(0, window_bytes(bytes_max, each_byte));
+      if (piece.empty()) return cannot_cut(word);
+      TARN_TRY(const u64 n, encode_piece(tables, piece, is_part, seam, scratch, out));
+      word.remove_prefix(n);
     }
-    TARN_CHECK(encode_piece(tables, word, scratch, out));
   }
   return {};
 }

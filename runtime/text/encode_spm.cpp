@@ -5,6 +5,7 @@
 #include "runtime/text/cut.h"
 #include "runtime/text/encode.h"
 #include "runtime/text/merge_queue.h"
+#include "runtime/text/seam.h"
 #include "runtime/text/unicode.h"
 
 namespace tarn::text {
@@ -100,21 +101,30 @@ Result<void> fall_back(const Tokenizer::Tables& tables, std::string_view charact
   return {};
 }
 
-Result<void> encode_piece(const Tokenizer::Tables& tables, std::string_view text, bool space_first,
-                          Bump& scratch, IdWriter& out) {
+// Cuts characters by their first bytes alone, as the vocabularies' own tools do, and joins them.
+void merge(const SpmRules& rules, Symbols& symbols) {
+  const std::string_view marked = rules.text;
+  for (u64 at = 0; at < marked.size();) {
+    const u64 width = std::min<u64>(utf8_bytes_by_lead(marked[at]), marked.size() - at);
+    symbols.put(static_cast<u32>(at), static_cast<u32>(width), kNoToken);
+    at += width;
+  }
+  MergeQueue(rules, symbols).run();
+}
+
+// Encodes all of a text; or a part of it, and opens a seam. Returns the bytes that it took.
+Result<u64> encode_piece(const Tokenizer::Tables& tables, std::string_view text, bool space_first,
+                         bool is_part, Seam& seam, Bump& scratch, IdWriter& out) {
   const u64 mark = scratch.used_bytes();
   const auto marked = mark_spaces(text, space_first, scratch);
   auto symbols = marked ? Symbols::allocate(scratch, marked->size()) : std::nullopt;
   TARN_ASSERT(symbols.has_value());
-  // Cuts characters by their first bytes alone, as the vocabularies' own tools do.
-  for (u64 at = 0; at < marked->size();) {
-    const u64 width = std::min<u64>(utf8_bytes_by_lead((*marked)[at]), marked->size() - at);
-    symbols->put(static_cast<u32>(at), static_cast<u32>(width), kNoToken);
-    at += width;
-  }
   const SpmRules rules{tables, *marked};
-  MergeQueue(rules, *symbols).run();
-  for (u32 at = 0; at < symbols->n_positions(); at = symbols->next(at)) {
+  merge(rules, *symbols);
+  const auto each_byte = [&](const auto& visit) { each_marked_byte(text, space_first, visit); };
+  const Taken taken = is_part ? part_of(*symbols, each_byte)
+                              : Taken{.prepared = marked->size(), .in_text = text.size()};
+  for (u32 at = 0; at < taken.prepared; at = symbols->next(at)) {
     const u32 width = symbols->widths[at];
     const TokenId merged = symbols->ids[at];
     const TokenId id = merged != kNoToken ? merged : rules.token(at, width);
@@ -124,8 +134,13 @@ Result<void> encode_piece(const Tokenizer::Tables& tables, std::string_view text
       TARN_CHECK(fall_back(tables, marked->substr(at, width), out));
     }
   }
+  const u64 first_end = symbols->widths[0];
   scratch.rewind(mark);
-  return {};
+  const auto merge_both = [&](std::string_view both, Symbols& two) { merge({tables, both}, two); };
+  const bool follows = !seam.is_open() || seam.close(first_end, scratch, each_byte, merge_both);
+  if (!follows || taken.in_text == 0) return cannot_cut(text);
+  if (is_part) seam.open(taken.last_symbol, taken.prepared, each_byte);
+  return taken.in_text;
 }
 
 // The bytes of the first piece of a text, of at most `bytes_max` marked ones; 0: it cannot be cut.
@@ -147,16 +162,21 @@ u64 cut_text(const Tokenizer::Tables& tables, std::string_view text, bool space_
 Result<void> encode_spm(const Tokenizer::Tables& tables, std::string_view text, bool space_first,
                         Bump& scratch, IdWriter& out) {
   const u64 bytes_max = prepared_bytes_max(scratch.free_bytes());
+  Seam seam;
+  bool is_tight = false;  // it was not to be cut
   while (!text.empty()) {
     const bool fits = text.size() <= bytes_max && marked_bytes(text, space_first) <= bytes_max;
     const u64 small_max = std::min(bytes_max, kPieceBytes);
-    u64 n = fits && text.size() <= small_max
-                ? text.size()
-                : cut_text(tables, text, space_first, small_max, scratch);
+    u64 n = 0;
+    if (fits && text.size() <= small_max) n = text.size();
+    if (n == 0 && !is_tight) n = cut_text(tables, text, space_first, small_max, scratch);
     if (n == 0 && fits) n = text.size();
-    if (n == 0) n = cut_text(tables, text, space_first, bytes_max, scratch);
-    if (n == 0) return cannot_cut(text, bytes_max);
-    TARN_CHECK(encode_piece(tables, text.substr(0, n), space_first, scratch, out));
+    if (n == 0 && !is_tight) n = cut_text(tables, text, space_first, bytes_max, scratch);
+    is_tight = n == 0;
+    const auto each_byte = [&](const auto& visit) { each_marked_byte(text, space_first, visit); };
+    if (is_tight) n = window_bytes(bytes_max, each_byte);
+    if (n == 0) return cannot_cut(text);
+    TARN_TRY(n, encode_piece(tables, text.substr(0, n), space_first, is_tight, seam, scratch, out));
     text.remove_prefix(n);
     space_first = false;
   }

@@ -48,14 +48,16 @@ u64 decode_space_marks(std::string_view text, std::span<char> out) {
 
 }  // namespace
 
-Unexpected cannot_cut(std::string_view text, u64 bytes_max) {
+Unexpected cannot_cut(std::string_view text) {
+  const u64 character_bytes = std::min<u64>(utf8_bytes_by_lead(text.front()), text.size());
   return fail({.status = Status::invalid_request,
                .reason = Reason::no_memory,
                .key = "text",
-               .hint = "a run of the text is too long to be tokenized at once, and tokens of the "
-                       "vocabulary join it everywhere: break it by a line break",
-               .detail = Detail(text),
-               .figures = {{{"bytes", text.size()}, {"limit", bytes_max}}}});
+               .hint = "a run of the text is too long to be tokenized, and tokens of this "
+                       "vocabulary join it everywhere: shorten the run that begins with this "
+                       "character",
+               .detail = Detail(text.substr(0, character_bytes)),
+               .figures = {{{"bytes", text.size()}}}});
 }
 
 Unexpected exceeds_context(u64 n_tokens, u64 context_tokens) {
@@ -180,6 +182,12 @@ Result<u32> Encoder::ids_max(u64 text_bytes) const {
     return exceeds_context(n_tokens, context_tokens());
   }
   return static_cast<u32>(std::min<u64>(context_tokens(), Tokenizer::encode_ids_max(text_bytes)));
+}
+
+Result<void> Encoder::check_length(std::string_view text) const {
+  TARN_CHECK(ids_max(text.size()));
+  const Result<u64> n = encode(text, {}, {});
+  return n && *n > context_tokens() ? exceeds_context(*n, context_tokens()) : Result<void>();
 }
 
 Result<u64> Encoder::encode_whole(std::string_view text, EncodeOptions options,

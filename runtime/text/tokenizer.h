@@ -85,9 +85,9 @@ class Tokenizer {
 
   // Writes ids into `out`, as many as there is room for, and returns how many the text has. A text
   // that needs more scratch than it is lent is encoded in pieces, and the ids stay the same: it is
-  // cut where no token of the vocabulary lies over the place. (BPE cuts only words.)
-  // invalid_request where half of the scratch holds no such place, as in a run of one letter. With
-  // 2 MiB that run has at least 44 KiB, or 14 KiB if it is of spaces.
+  // cut where no token of the vocabulary lies over the place, or behind a token that the rest of
+  // the text does not change (seam.h). (BPE cuts only words.) invalid_request where neither is
+  // found, which needs a vocabulary made for it, or scratch for a few characters alone.
   Result<u64> encode(std::string_view text, EncodeOptions options, std::span<std::byte> scratch,
                      std::span<TokenId> out) const;
 
@@ -135,6 +135,8 @@ class Encoder {
   // The most ids that a text of this length can have, if the context can hold them; else
   // invalid_request, with the text unread.
   Result<u32> ids_max(u64 text_bytes) const;
+  // An error if the context cannot hold the text's ids.
+  Result<void> check_length(std::string_view text) const;
   // encode() for an `out` of ids_max(): invalid_request where the context cannot hold the ids.
   Result<u64> encode_whole(std::string_view text, EncodeOptions options,
                            std::span<TokenId> out) const;
