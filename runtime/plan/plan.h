@@ -104,8 +104,10 @@ struct Plan {
 
 inline constexpr u32 kLogitRowsMin = 8;  // evaluation wants many rows, a generation one
 // The memory of a rendered conversation, without chat.memory_bytes: its messages, its text and what
-// the template makes on the way.
-inline constexpr u64 kRenderBytesATokenAuto = 32, kRenderBytesMoreAuto = kMiB;
+// the template makes on the way. What fits in the context fits here, also as one message: a token
+// stands for less than 8 bytes in any language, and the templates in use need 14 bytes for each
+// (the message, three joined texts with their origins, and both again for what is printed).
+inline constexpr u64 kRenderBytesATokenAuto = 128, kRenderBytesMoreAuto = kMiB;
 inline constexpr u64 kPieceBytesMax = 2 * kKiB;                        // of one token
 inline constexpr u64 kShownBytesMax = 3 * (kPieceBytesMax + 4) + 256;  // what a token can show
 
@@ -224,8 +226,7 @@ inline constexpr RegionRow kRegions[] = {
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        chat::ChatMemory::carve(carver, in.templates_bytes, plan.render_bytes);
      }},
-    {RegionId::blend, "blend", RegionKind::scratch, Place::host,
-     "chunks want reuse.prefix",
+    {RegionId::blend, "blend", RegionKind::scratch, Place::host, "chunks want reuse.prefix",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        if (plan.blends()) method::BlendMemory::carve(carver, plan.blend_sizes(in.model->spec));
      }},

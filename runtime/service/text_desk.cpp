@@ -75,7 +75,9 @@ void TextDesk::mark_part(u64 n_ids, bool is_chunk) {
 }
 
 Result<chat::Rendered> TextDesk::render(const chat::RenderArgs& args, bool has_chunks) {
-  TARN_TRY(const chat::Rendered rendered, common_.engine->render_chat(args));
+  const auto made = common_.engine->render_chat(args);
+  if (!made) return fail(not_rendered(made.error(), args.messages));
+  const chat::Rendered& rendered = *made;
   if (has_chunks) {
     TARN_CHECK(encode_pieces(rendered));
     return rendered;
@@ -86,6 +88,13 @@ Result<chat::Rendered> TextDesk::render(const chat::RenderArgs& args, bool has_c
   const Ids kept = ids();
   chat::note_origins(rendered, kept.ids, common_.engine->text().tokenizer(), piece, kept.notes);
   return rendered;
+}
+
+// The messages' JSON stands for the text that could not be made of them.
+Error TextDesk::not_rendered(const Error& error, std::string_view messages) const {
+  if (error.reason != Reason::no_memory) return error;
+  const Result<void> fits = common_.engine->text().check_length(messages);
+  return fits ? error : fits.error();
 }
 
 // Each piece by itself, so that a chunk has the ids that it has anywhere.

@@ -37,6 +37,8 @@ class TextDesk {
   Result<Ids> take_room(u64 text_bytes);
   void keep(u64 n_ids);
   void mark_part(u64 n_ids, bool is_chunk);
+  // Why a conversation was not rendered: where memory was too small, the context comes first.
+  Error not_rendered(const Error& error, std::string_view messages) const;
   Result<void> encode_pieces(const chat::Rendered& rendered);
 
   Common& common_;

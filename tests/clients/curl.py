@@ -101,6 +101,29 @@ def check_large():
     require(status == 413 and "error" in json.loads(body), f"{status}")
 
 
+def check_long():
+    """a prompt that the context cannot hold is told its length, of whatever size it is"""
+    for n_words in (9_000, 30_000, 1_000_000):
+        words = "word " * n_words
+        chat = {"messages": [{"role": "user", "content": words}]}
+        for path, param, fields in [("/v1/completions", "prompt", {"prompt": words}),
+                                    ("/v1/chat/completions", "messages", chat)]:
+            status, _, body = post(path, fields)
+            error = json.loads(body)["error"]
+            require(status == 400 and error["code"] == "context_length_exceeded", f"{error}")
+            require(error["type"] == "exceed_context_size_error" and error["param"] == param)
+            require(error["n_prompt_tokens"] > error["n_ctx"] >= 512, f"{error}")
+            require("exceeds the available context size" in error["message"])
+
+
+def check_runs():
+    """a run of one letter of any length is tokenized"""
+    for letter in ("-", "a", " ", "\n", "\u00e9", "\u4e2d"):
+        ids = json.loads(post("/tokenize", {"content": letter * 100_000})[2])["tokens"]
+        text = json.loads(post("/detokenize", {"tokens": ids})[2])["content"]
+        require(text == letter * 100_000, f"{letter!r}: {len(text)}")
+
+
 def check_texts():
     """tokenize, detokenize and apply-template are inverse to one another"""
     text = "Rosa works in bay kilo. \u00e4\u20ac\U0001f600"
@@ -119,7 +142,7 @@ def check_texts():
 if __name__ == "__main__":
     with daemon:
         code = run_checks([check_get, check_post, check_aliases, check_stream, check_kept,
-                           check_refused, check_large, check_texts])
+                           check_refused, check_large, check_long, check_runs, check_texts])
         if code != 0:
             print(daemon.log()[-4000:])
     sys.exit(code)

@@ -238,8 +238,9 @@ TEST_CASE("a sentence for each bad conversation, and the session stays as it was
       {"unknown role", "[" + message("robot", "x") + "]", "Only user roles are supported!"},
       {"no role", R"([{"content":"x"}])", "Only user"},
       {"nothing", "[" + message("user", "") + "]", "writes nothing"},
-      {"10 MB", "[" + message("user", std::string(10'000'000, 'x')) + "]", "chat.memory_bytes"},
-      {"longer than the context", "[" + message("user", std::string(20'000, '.')) + "]", "-c"},
+      {"10 MB", "[" + message("user", std::string(10'000'000, 'x')) + "]", "context size"},
+      {"longer than the context", "[" + message("user", std::string(20'000, '.')) + "]",
+       "context size"},
   };
   for (const Case& c : cases) {
     CAPTURE(c.name);
@@ -264,6 +265,25 @@ TEST_CASE("a sentence for each bad conversation, and the session stays as it was
   CHECK(tokens_of(session) == before);
 }
 
+TEST_CASE("a conversation that neither memory nor context has room for is told its length") {
+  const SmallModel model("llama", "f16");
+  constexpr u64 kContext = 512;
+  for (const u64 n_bytes : {u64{600}, u64{20'000}, u64{300'000}, u64{10'000'000}}) {
+    CAPTURE(n_bytes);
+    Host host(model.path(), "kv.context_tokens = 512\n", "chatml");
+    const std::string messages = "[" + message("user", std::string(n_bytes, '.')) + "]";
+    tarn_session* session = host.session();
+    CHECK(tarn_session_feed_chat(session, messages.data(), messages.size(), nullptr) ==
+          TARN_INVALID_REQUEST);
+    tarn_error why = TARN_INIT(tarn_error);
+    REQUIRE(tarn_error_get(&why) == TARN_OK);
+    CHECK(why.reason == TARN_REASON_CONTEXT_TOO_LONG);
+    CHECK(why.figures[0].value > kContext);
+    CHECK(why.figures[0].value <= n_bytes + 100);
+    CHECK(why.figures[1].value == kContext);
+  }
+}
+
 TEST_CASE("the file's own template serves, and the plan has its memory") {
   const test::TempFile file("chat_test_own.gguf");
   const synth::SynthShape shape{
@@ -278,14 +298,14 @@ TEST_CASE("the file's own template serves, and the plan has its memory") {
     const char* text;  // nullptr: refused
   };
   const Case cases[] = {
-      {"by the context", "kv.context_tokens = 1024\n", nullptr, kMiB + 32 * kKiB, kMiB + 64 * kKiB,
-       "tel!"},
+      {"by the context", "kv.context_tokens = 1024\n", nullptr, kMiB + 128 * kKiB,
+       kMiB + 160 * kKiB, "tel!"},
       {"as said", "kv.context_tokens = 1024\nchat.memory_bytes = '256KiB'\n", nullptr, 256 * kKiB,
        300 * kKiB, "tel!"},
       {"too little", "kv.context_tokens = 1024\nchat.memory_bytes = 4096\n", nullptr, 4 * kKiB,
        50 * kKiB, nullptr},
-      {"another", "kv.context_tokens = 1024\n", "({{ messages[0].content }})", kMiB + 32 * kKiB,
-       kMiB + 64 * kKiB, "(tel)"},
+      {"another", "kv.context_tokens = 1024\n", "({{ messages[0].content }})", kMiB + 128 * kKiB,
+       kMiB + 160 * kKiB, "(tel)"},
   };
   for (const Case& c : cases) {
     CAPTURE(c.name);

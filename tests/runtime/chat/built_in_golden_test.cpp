@@ -10,6 +10,7 @@
 
 #include "platform/cpu/sha256.h"
 #include "runtime/chat/built_in_templates.h"
+#include "runtime/plan/plan.h"
 #include "tests/runtime/chat/golden_lines.h"
 #include "tests/runtime/chat/template_run.h"
 
@@ -40,6 +41,23 @@ std::string hash_of(const std::string& text) {
   Sha256 hash;
   hash.add(std::as_bytes(std::span(text)));
   return std::string(hash.finish().data(), 16);
+}
+
+TEST_CASE("a message as long as a context is rendered in the memory that the plan has for it") {
+  // By the formula of chat.memory_bytes, without the bytes for the least context.
+  constexpr u64 kTokens = 131'072, kBytesAToken = 8;
+  std::vector<std::byte> memory(kTokens * plan::kRenderBytesATokenAuto);
+  std::string words;
+  while (words.size() < kTokens * kBytesAToken) words += "The quick brown fox jumps. ";
+  const std::string messages = R"([{"role":"user","content":")" + words + R"("}])";
+  for (const BuiltInTemplate& each : built_in_templates()) {
+    CAPTURE(each.name);
+    const Answer answer = render(
+        each.source, {.messages = messages, .add_generation_prompt = true, .variables = kVariables},
+        memory);
+    CHECK(answer.why.empty());
+    CHECK(answer.text.size() >= words.size() - 1);  // some templates strip the end
+  }
 }
 
 TEST_CASE("the texts of the golden conversations") {

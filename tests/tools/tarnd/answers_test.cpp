@@ -12,9 +12,12 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "runtime/api/tarn_chunks.h"
 #include "tests/support/temp_dir.h"
 #include "tools/builtin/built_in_model.h"
+#include "tools/tarnd/engine_error.h"
 #include "tools/tarnd/network_memory.h"
 
 namespace tarn::daemon::answers_test {
@@ -152,6 +155,11 @@ TEST_CASE("refusals: the context, sessions, no ids, and bad JSON") {
   CHECK(far.error.status == 400);
   CHECK(far.error.type == "exceed_context_size_error");
   CHECK(far.error.code == "context_length_exceeded");
+  CHECK(far.error.param == "prompt");
+  REQUIRE(far.error.numbers.size() == 2);
+  CHECK(far.error.numbers[0].first == "n_prompt_tokens");
+  CHECK(far.error.numbers[0].second > 2000);
+  CHECK(far.error.numbers[1] == std::pair<std::string_view, u64>("n_ctx", 1024));
   AnswerPlan wrong = plan_of("");
   wrong.prompts[0] = {.ids = {99'999'999}, .has_ids = true};
   CHECK(heard_alone(world, std::move(wrong)).error.status == 400);
@@ -174,6 +182,66 @@ TEST_CASE("refusals: the context, sessions, no ids, and bad JSON") {
   }
   CHECK(n_refused == 1);
   CHECK(world.n_sessions() == 0);
+}
+
+TEST_CASE("where others hold the KV, choices are told to come later, not that they are too long") {
+  World world;
+  tarn_engine* const engine = world.port->get();
+  tarn_session* stays = nullptr;  // its placed KV does not follow from its tokens, so it stays
+  REQUIRE(tarn_session_create(engine, nullptr, &stays) == TARN_OK);
+  const std::vector<u32> chunk(700, 40), own(9, 41);
+  tarn_part parts[2] = {TARN_INIT(tarn_part), TARN_INIT(tarn_part)};
+  parts[0].ids = own.data();
+  parts[0].n_ids = own.size();
+  parts[1].ids = chunk.data();
+  parts[1].n_ids = chunk.size();
+  parts[1].is_chunk = 1;
+  REQUIRE(tarn_session_feed_parts(stays, parts, 2, 0.0f, 0) == TARN_OK);
+  REQUIRE(tarn_session_wait(stays, -1) == TARN_OK);
+  const auto asked = [](u32 n_choices) {
+    AnswerPlan plan = plan_of("", n_choices);
+    plan.prompts[0] = {.ids = std::vector<u32>(1000, 42), .has_ids = true};
+    return plan;
+  };
+  for (const u32 n_choices : {1u, 2u}) {
+    CAPTURE(n_choices);
+    const Heard heard = heard_alone(world, asked(n_choices));
+    REQUIRE(heard.n_failed == 1);
+    CHECK(heard.error.status == 429);
+    CHECK(heard.error.code.empty());
+    CHECK(heard.error.retry_after_s.value_or(0) >= 1);
+  }
+  tarn_session_destroy(stays);
+  CHECK(heard_alone(world, asked(2)).n_finished == 1);
+}
+
+TEST_CASE("the reason decides what a client is told, whatever the words are") {
+  constexpr const char* kMisleading = "retry_ms 9000, raise -c (kv.context_tokens)";
+  struct Case {
+    int32_t status, reason;
+    int http_status;
+    u64 retry_after_s;
+  };
+  constexpr Case kCases[] = {
+      {TARN_INVALID_REQUEST, TARN_REASON_CONTEXT_TOO_LONG, 400, 0},
+      {TARN_INVALID_REQUEST, TARN_REASON_BAD_FIELD, 400, 0},
+      {TARN_INVALID_REQUEST, TARN_REASON_BUSY_KV, 429, 3},
+      {TARN_WOULD_BLOCK, TARN_REASON_BUSY_WAITING, 429, 3},
+      {TARN_WOULD_BLOCK, TARN_REASON_NONE, 429, 3},
+      {TARN_NOT_FOUND, TARN_REASON_NAME_NOT_FOUND, 404, 0},
+      {TARN_IO_FAILED, TARN_REASON_NONE, 503, 5},
+  };
+  for (const Case& each : kCases) {
+    CAPTURE(each.reason);
+    const HttpError error = http_error({.status = each.status,
+                                        .reason = each.reason,
+                                        .text = kMisleading,
+                                        .figures = {{{"waiting", 2}, {"retry_ms", 2001}}}});
+    CHECK(error.status == each.http_status);
+    CHECK(error.retry_after_s.value_or(0) == each.retry_after_s);
+    CHECK((error.code == "context_length_exceeded") ==
+          (each.reason == TARN_REASON_CONTEXT_TOO_LONG));
+  }
 }
 
 TEST_CASE("a client that goes away at any point leaves nothing, and changes no other answer") {
