@@ -1,5 +1,7 @@
 #include "platform/base/result.h"
 
+#include <iterator>
+
 namespace tarn {
 namespace {
 
@@ -24,6 +26,17 @@ u64 append_number(char* out, u64 length, u64 out_bytes, u64 value) {
     length = append(out, length, out_bytes, std::string_view(&digits[--n_digits], 1));
   }
   return length;
+}
+
+// Sizes are written as a configuration gives them: "256MiB", where that is exact.
+u64 append_figure(char* out, u64 length, u64 out_bytes, const Figure& figure) {
+  constexpr const char* kUnits[] = {"", "KiB", "MiB", "GiB", "TiB"};
+  u64 value = figure.value, unit = 0;
+  if (std::string_view(figure.name).ends_with("_bytes") && value > 0) {
+    while (value % 1024 == 0 && unit + 1 < std::size(kUnits)) value /= 1024, ++unit;
+  }
+  length = append_number(out, length, out_bytes, value);
+  return append(out, length, out_bytes, kUnits[unit]);
 }
 
 u64 append_hint(char* out, u64 length, u64 out_bytes, const Error& error) {
@@ -94,7 +107,7 @@ u64 format_error(const Error& error, char* out, u64 out_bytes) {
     length = append(out, length, out_bytes, separator);
     length = append(out, length, out_bytes, figure.name);
     length = append(out, length, out_bytes, " ");
-    length = append_number(out, length, out_bytes, figure.value);
+    length = append_figure(out, length, out_bytes, figure);
     separator = ", ";
   }
   if (separator[0] == ',') length = append(out, length, out_bytes, ")");

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "runtime/api/instance.h"
-#include "runtime/api/tarn.h"
+#include "runtime/api/tarn_store.h"
 
 namespace tarn::api {
 
@@ -69,6 +69,8 @@ inline Refusal read_options(const tarn_session_options* options, NewSession* ses
   const Refusal why_not = options == nullptr ? Refusal() : copy_in(options, &own);
   if (why_not) return why_not;
   if (own.tenant != nullptr) session->args.tenant = own.tenant;
+  if (session->args.tenant == TARN_ALL_TENANTS)
+    return {"tenant", "tenant: \"*\" means all tenants: choose another name"};
   if (own.priority != TARN_INTERACTIVE && own.priority != TARN_BACKGROUND)
     return {"priority", "priority must be TARN_INTERACTIVE or TARN_BACKGROUND"};
   session->args.priority = static_cast<step::Priority>(own.priority);

@@ -29,7 +29,7 @@ typedef struct tarn_explanation {
   double chunk_load_s, chunk_prefill_s;        /* reading chunks; the whole prompt without them */
   /* What was learned: times as long as the profile says. */
   double prefill_factor, disk_factor;
-  int32_t adaptive; /* 1: control.quality = "adaptive" */
+  int32_t adaptive;     /* 1: control.quality = "adaptive" */
   double chunk_blend_s; /* the whole prompt, its chunks blended by `recompute` */
 } tarn_explanation;
 

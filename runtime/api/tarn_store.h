@@ -42,10 +42,11 @@ typedef struct tarn_restored {
 } tarn_restored;
 /* Creates a session that continues, bit for bit, from the last checkpoint of this name, and is kept
  * under it. (If the select.* keys changed, or KV was lost, the approximate KV is recomputed
- * exactly, and the index is rebuilt.) TARN_NOT_FOUND: there is none; TARN_INVALID_REQUEST: it
- * belongs to another model or other settings, which the text names, or it is open, or longer than
- * the context; TARN_WOULD_BLOCK: engine.sessions_max are open, or other sessions hold the KV now;
- * TARN_IO_FAILED: it is damaged. restored_out may be NULL. */
+ * exactly, and the index is rebuilt. If kv.type, the device, Tarn's arithmetic or a setting of the
+ * same model differ, all KV is computed anew: n_computed is 0, and the log names both values.)
+ * TARN_NOT_FOUND: there is none; TARN_INVALID_REQUEST: it belongs to another model, which the text
+ * names, or it is open, or longer than the context; TARN_WOULD_BLOCK: engine.sessions_max are open,
+ * or other sessions hold the KV now; TARN_IO_FAILED: it is damaged. restored_out may be NULL. */
 TARN_API int32_t tarn_session_restore(tarn_engine* engine, const tarn_session_options* options,
                                       const char* name, tarn_session** session_out,
                                       tarn_restored* restored_out);
@@ -78,20 +79,25 @@ TARN_API int32_t tarn_ingest(tarn_engine* engine, const tarn_ingest_options* opt
 /* ---- The store ------------------------------------------------------------------------------ */
 
 /* These calls stop all sessions of the engine until they end. A name that is not there is
- * TARN_NOT_FOUND; a failed read or write is TARN_IO_FAILED. Where no tenant is named, the names are
- * the default tenant's. */
+ * TARN_NOT_FOUND; a failed read or write is TARN_IO_FAILED. A tenant is named as in
+ * tarn_session_options; NULL is the default one. */
+
+/* In place of a tenant, where a call says so: all of them. No session can have this tenant. */
+#define TARN_ALL_TENANTS "*"
 
 typedef struct tarn_stored {
   uint32_t struct_size;
   char name[132];
   uint64_t n_tokens;
-  uint64_t n_kept;     /* first tokens whose KV is there; a restore computes the rest */
+  uint64_t n_kept;     /* first tokens whose KV is there; a restore computes the rest. 0 also for
+                          a session that was saved with another kv.type, device or arithmetic */
   uint64_t bytes;      /* on disk; KV that sessions share counts for each of them */
   uint64_t saved_at_s; /* seconds since 1970; 0: unknown */
+  char tenant[132]; /* "": the default one, or one that an early version saved without its name */
 } tarn_stored;
-/* Writes the tenant's saved sessions, in no order, at most rows_max. tenant: as in
- * tarn_session_options. rows_out[0].struct_size is the size of each row. n_out is their number,
- * also if it is larger than rows_max. */
+/* Writes the saved sessions of a tenant, or of TARN_ALL_TENANTS, in no order, at most rows_max.
+ * rows_out[0].struct_size is the size of each row. n_out is their number, also if it is larger
+ * than rows_max. */
 TARN_API int32_t tarn_store_list(tarn_engine* engine, const char* tenant, tarn_stored* rows_out,
                                  uint64_t rows_max, uint64_t* n_out);
 /* Deletes a saved session of the tenant, with the KV that no other one shares. Its bytes stay in
@@ -108,11 +114,12 @@ typedef struct tarn_store_checked {
 TARN_API int32_t tarn_store_check(tarn_engine* engine, int32_t removes,
                                   tarn_store_checked* checked_out);
 
-/* Writes saved sessions, or all of them (n_names 0), to one file: tokens and KV, as of their last
- * checkpoints. Name sessions that share a beginning one after another: it is written once. The file
- * gets its name, and replaces a file of that name, when it is whole and on the disk. */
-TARN_API int32_t tarn_store_pack(tarn_engine* engine, const char* const* names, uint32_t n_names,
-                                 const char* path);
+/* Writes saved sessions of a tenant, or all of them (n_names 0), to one file: tokens and KV, as of
+ * their last checkpoints. TARN_ALL_TENANTS, without names: everybody's. Name sessions that share a
+ * beginning one after another: it is written once. The file gets its name, and replaces a file of
+ * that name, when it is whole and on the disk. */
+TARN_API int32_t tarn_store_pack(tarn_engine* engine, const char* tenant, const char* const* names,
+                                 uint32_t n_names, const char* path);
 
 typedef struct tarn_unpacked {
   uint32_t struct_size;
@@ -120,24 +127,20 @@ typedef struct tarn_unpacked {
   uint32_t n_there;          /* of them, that the store had already: skipped */
   uint64_t n_tokens, n_kept; /* of all sessions of the file, as in tarn_stored */
 } tarn_unpacked;
-/* Takes the sessions of a pack, or an exported one, into the store; restore them like any other.
- * `name` is for a file with one session; NULL: the names in the file. Every byte is checked first.
+/* Takes the sessions of a pack into the store, as a tenant's, or with TARN_ALL_TENANTS as those of
+ * the tenants that the file names; restore them like any other. `name` is for a file with one
+ * session; NULL: the names in the file. Every byte is checked first.
  * TARN_INVALID_REQUEST: another model, KV type or arithmetic, which the text names, or another
  * session has the name; TARN_WOULD_BLOCK: no room; TARN_IO_FAILED: damaged. A failure leaves none
  * of the sessions. Checksums find damage, not forgery: unpack only from sources that you trust like
  * the store itself. unpacked_out may be NULL. */
-TARN_API int32_t tarn_store_unpack(tarn_engine* engine, const char* path, const char* name,
-                                   tarn_unpacked* unpacked_out);
-
-/* The same for one session, as a file of its own. */
-TARN_API int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* path);
-TARN_API int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* name);
-TARN_API int32_t tarn_session_delete(tarn_engine* engine, const char* name);
+TARN_API int32_t tarn_store_unpack(tarn_engine* engine, const char* tenant, const char* path,
+                                   const char* name, tarn_unpacked* unpacked_out);
 
 /* ---- Calls that return at once, as in tarn.h ------------------------------------------------ */
 
 /* tarn_ingest has no such form: submit create, feed, keep, wait, save and destroy, each when the
- * one before it was answered. tarn_submit_store_pack exports a single session, too. */
+ * one before it was answered. */
 TARN_API int32_t tarn_submit_keep(tarn_session* session, const char* name, void* request);
 TARN_API int32_t tarn_submit_save(tarn_session* session, const char* name, void* request);
 TARN_API int32_t tarn_submit_restore(tarn_engine* engine, const tarn_session_options* options,
@@ -150,10 +153,12 @@ TARN_API int32_t tarn_submit_store_remove(tarn_engine* engine, const char* tenan
                                           void* request);
 TARN_API int32_t tarn_submit_store_check(tarn_engine* engine, int32_t removes,
                                          tarn_store_checked* checked_out, void* request);
-TARN_API int32_t tarn_submit_store_pack(tarn_engine* engine, const char* const* names,
-                                        uint32_t n_names, const char* path, void* request);
-TARN_API int32_t tarn_submit_store_unpack(tarn_engine* engine, const char* path, const char* name,
-                                          tarn_unpacked* unpacked_out, void* request);
+TARN_API int32_t tarn_submit_store_pack(tarn_engine* engine, const char* tenant,
+                                        const char* const* names, uint32_t n_names,
+                                        const char* path, void* request);
+TARN_API int32_t tarn_submit_store_unpack(tarn_engine* engine, const char* tenant, const char* path,
+                                          const char* name, tarn_unpacked* unpacked_out,
+                                          void* request);
 
 #ifdef __cplusplus
 }

@@ -380,6 +380,7 @@ Result<void> Engine::Opening::open_tiers() {
   if (keeps_sessions) {
     e_.archive_.init({.kv = &e_.kv_,
                       .identity = e_.identity_,
+                      .model_name = file_.name(),
                       .crc = &crc32c_ways()[0],
                       .clock = e_.clock_,
                       .log = e_.log_,

@@ -41,6 +41,7 @@ Result<void> ModelFile::open(const OpenArgs& args, model::GgufData data) {
   memory_ = outcome.bytes;
   TARN_TRY(io_, io_backend_create({.kind = io_kind(args.config)}, memory_.first(io_bytes)));
   TARN_TRY(file_, io_.backend->open({.path = args.model_path}));
+  path_ = args.model_path;
   bump_ = Bump(memory_.subspan(io_bytes));
   TARN_TRY(gguf_, model::GgufFile::read(*io_.backend, file_, bump_, data));
   TARN_TRY(description_, model::describe_model(gguf_, bump_));
@@ -48,6 +49,16 @@ Result<void> ModelFile::open(const OpenArgs& args, model::GgufData data) {
   description_.spec.embedding_on_disk =
       args.config.embedding == EmbeddingChoice::disk && !description_.spec.tied_output;
   return {};
+}
+
+FixedText<reuse::kManifestModelBytesMax> ModelFile::name() {
+  FixedText<reuse::kManifestModelBytesMax> name;
+  if (!path_.starts_with("/proc/")) {
+    name << path_.substr(path_.rfind('/') + 1);
+  } else if (const auto own = gguf_.get_string("general.name", bump_, 256); own && *own) {
+    name << **own;
+  }
+  return name;
 }
 
 Result<bool> ModelFile::check_sha256(const OpenArgs& args, std::span<std::byte> window,

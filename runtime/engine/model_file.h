@@ -5,9 +5,10 @@
 
 #include "platform/cpu/topology.h"
 #include "runtime/chat/model_templates.h"
+#include "runtime/config/fixed_text.h"
 #include "runtime/engine/open_args.h"
 #include "runtime/plan/plan.h"
-#include "runtime/reuse/kv_identity.h"
+#include "runtime/reuse/manifest.h"
 
 namespace tarn::engine {
 
@@ -35,6 +36,9 @@ class ModelFile {
   const model::GgufFile& gguf() const { return gguf_; }
   const model::ModelDescription& description() const { return description_; }
   const chat::TemplateSources& templates() const { return templates_; }
+  // The file's name without its folder; of a file that has none, a memory's, what the model calls
+  // itself.
+  FixedText<reuse::kManifestModelBytesMax> name();
 
  private:
   static constexpr u64 kDirectoryBytesMax = 64 * kMiB;
@@ -43,6 +47,7 @@ class ModelFile {
   std::span<std::byte> memory_{};
   IoBackendHandle io_{};
   IoFile file_{};
+  std::string_view path_{};  // the caller's
   Bump bump_{};
   model::GgufFile gguf_{};
   model::ModelDescription description_{};

@@ -74,12 +74,12 @@ Result<SessionIdx> Sessions::create_session(const SessionArgs& args) {
     s.cancel.store(false);
     s.on_logits = nullptr;
     archive_.forget(s.saved);
-    s.saved.tenant = store::tenant_key(kv_.prefixes().index().secret(), args.tenant);
+    s.saved.tenant = reuse::Tenant::of(kv_.prefixes().index().secret(), args.tenant);
     s.priority = args.priority;
     s.n_taken = 0;
     s.chat = {};
     s.root = reuse::identity_key(kv_.prefixes().index().secret(),
-                                 reuse::of_tenant(identity_, s.saved.tenant));
+                                 reuse::of_tenant(identity_, s.saved.tenant.key));
     s.first_approx_slot = Session::kNone;
     s.blended_end = 0;
     s.chunks.clear();

@@ -155,7 +155,7 @@ Result<void> check_quota(const StoreConfig& store, const store::Cut& cut) {
                .reason = Reason::bad_setting,
                .key = "store.quota_bytes",
                .hint = "the file with kept sessions is larger than the store may be: raise it to "
-                       "file_bytes, or export the sessions (tarn sessions export), remove "
+                       "file_bytes, or pack the sessions (tarn store pack), remove "
                        "sessions.tarn and import them",
                .detail = Detail("store.quota_bytes"),
                .figures = {{{"quota_bytes", store.quota_bytes}, {"file_bytes", file_bytes}}}});

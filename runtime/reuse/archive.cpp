@@ -21,27 +21,25 @@ Result<void> check_store(const ArchiveArgs& args) {
   return {};
 }
 
+// How it differs from a session that this engine has saved, in words.
+Detail difference_of(const ArchiveArgs& args, const Manifest& manifest) {
+  return difference_text(manifest.identity, manifest.model,
+                         of_tenant(args.identity, manifest.identity.tenant),
+                         args.model_name.view());
+}
+
+// Tokens of another model mean other texts; any other difference costs the KV alone.
 Result<void> check_manifest(const ArchiveArgs& args, const Manifest& manifest,
                             const store::Key& tenant, std::string_view name) {
-  if (manifest.name != name) return damaged_manifest("name");
-  const char* field = first_difference(manifest.identity, of_tenant(args.identity, tenant));
-  if (field != nullptr && std::string_view(field) == "numerics_id") {
+  if (manifest.name != name || !(manifest.identity.tenant == tenant))
+    return damaged_manifest("name");
+  if (!(manifest.identity.model == args.identity.model)) {
     return fail({.status = Status::invalid_request,
                  .reason = Reason::saved_otherwise,
-                 .key = "device.kind",
-                 .hint =
-                     "this session's KV was computed on another kind of device, or by a version "
-                     "whose results differ: choose that device (--device cpu, or cuda), or "
-                     "begin a session of another name",
-                 .detail = Detail("device.kind")});
-  }
-  if (field != nullptr) {
-    return fail({.status = Status::invalid_request,
-                 .reason = Reason::saved_otherwise,
-                 .key = field,
-                 .hint = "this session was saved by another model or with other settings, of which "
-                         "this is the first: use the same ones, or begin a session of another name",
-                 .detail = Detail(field)});
+                 .key = "model",
+                 .hint = "this session is of another model: open it with that one, or begin a "
+                         "session of another name",
+                 .detail = difference_of(args, manifest)});
   }
   const char* part = keys_fault(args.store().secret(), manifest);
   return part != nullptr ? damaged_manifest(part) : Result<void>();
@@ -99,7 +97,7 @@ Result<void> Archive::check_name(const store::Key& tenant, std::string_view name
   TARN_CHECK(check_store(args_));
   TARN_CHECK(reuse::check_name(name));
   for (const SavedAs* other : std::span(named_).first(n_named_)) {
-    if (other == own || other->name() != name || !(other->tenant == tenant)) continue;
+    if (other == own || other->name() != name || !(other->tenant.key == tenant)) continue;
     return fail({.status = Status::invalid_request,
                  .reason = Reason::name_in_use,
                  .hint = "another open session has this name: destroy that one, or choose another "
@@ -110,7 +108,15 @@ Result<void> Archive::check_name(const store::Key& tenant, std::string_view name
 }
 
 Result<void> Archive::set_name(SavedAs& saved, std::string_view name) {
-  TARN_CHECK(check_name(saved.tenant, name, &saved));
+  TARN_CHECK(check_name(saved.tenant.key, name, &saved));
+  if (!saved.tenant.fits()) {
+    return fail(
+        {.status = Status::invalid_request,
+         .reason = Reason::bad_field,
+         .key = "tenant",
+         .hint = "the name of a tenant that keeps sessions has {1} bytes at most",
+         .figures = {{{"bytes", saved.tenant.name_bytes}, {"bytes_max", kManifestNameBytesMax}}}});
+  }
   if (saved.name() == name) return {};
   drop(saved);  // under the old name
   const SavedAs before = saved;
@@ -259,7 +265,7 @@ void Archive::log_evictions() {
   args_.log.warning(
       "%llu kept sessions gave way to newer ones in the store: raise store.kept_tokens, and "
       "store.quota_bytes where it is less than that takes, or delete those that are done with "
-      "(tarn sessions delete)",
+      "(tarn store rm)",
       static_cast<unsigned long long>(n - n_evictions_logged_));
   n_evictions_logged_ = n;
 }
@@ -283,13 +289,22 @@ Result<Archive::Found> Archive::find(std::string_view tenant_name, std::string_v
   if (!copy_.ops().read(ref, bytes)) return damaged_manifest(name);
   TARN_TRY(const Manifest manifest, decode_manifest(*args_.crc, bytes.first(n_bytes)));
   TARN_CHECK(check_manifest(args_, manifest, tenant, name));
+  if (!is_own(manifest)) return Found{.manifest = manifest, .is_foreign = true};
   return Found{manifest, n_pages_there(*args_.kv, manifest)};
+}
+
+bool Archive::is_own(const Manifest& manifest) const {
+  return manifest.identity == of_tenant(args_.identity, manifest.identity.tenant);
 }
 
 Result<bool> Archive::restore(SavedAs& saved, kv::Sequence& sequence, const Found& found,
                               const store::Key& root,
                               const std::optional<store::Key>& index_owner) {
   const Manifest& manifest = found.manifest;
+  if (found.is_foreign) {
+    args_.log.warning("a kept session %s: its KV is computed anew from its tokens",
+                      difference_of(args_, manifest).c_str());
+  }
   const u32 page_tokens = args_.identity.page_tokens;
   const std::span<const u32> ids = manifest.token_ids;
   bool has_index = index_owner.has_value();
@@ -320,7 +335,7 @@ Result<bool> Archive::restore(SavedAs& saved, kv::Sequence& sequence, const Foun
   }
   TARN_CHECK(set_name(saved, manifest.name));
   saved.revision = manifest.revision;
-  if (is_approx && has_tail(manifest)) saved.tails.put(manifest.tail, 0);
+  if (is_approx && has_tail(manifest) && !found.is_foreign) saved.tails.put(manifest.tail, 0);
   const bool is_cut_off = manifest.sampler.is_generating != 0;
   saved.restored = {.is_cut_off = is_cut_off, .n_drawn = manifest.sampler.n_drawn};
   // An index without records has an owner now, which is to be found there next time.
@@ -340,15 +355,19 @@ Result<SessionCopy*> Archive::files() {
   return &copy_;
 }
 
-Result<ImportDone> Archive::import_from(const char* path, std::string_view name) {
+Result<ImportDone> Archive::import_from(const char* path, std::optional<std::string_view> tenant,
+                                        std::string_view name) {
   TARN_TRY(SessionCopy* const copy, files());
   const Result<ImportDone> done =
       copy->read({.path = path,
                   .name = name,
+                  .tenant = tenant,
                   .identity = &args_.identity,
+                  .model_name = args_.model_name.view(),
                   .group_bytes = args_.tiers().residency.shape().group_bytes(),
-                  .check_name = [](void* self, std::string_view own_name) -> Result<void> {
-                    return static_cast<Archive*>(self)->check_name({}, own_name);
+                  .check_name = [](void* self, const store::Key& whose,
+                                   std::string_view own_name) -> Result<void> {
+                    return static_cast<Archive*>(self)->check_name(whose, own_name);
                   },
                   .context = this});
   log_evictions();
@@ -361,7 +380,8 @@ Result<DeleteDone> Archive::erase(std::string_view tenant_name, std::string_view
   TARN_TRY(SessionCopy* const copy, files());
   const store::Key tenant = copy->tenant_key(tenant_name);
   TARN_CHECK(check_name(tenant, name));
-  if (const Result<Found> found = find(tenant_name, name)) drop_idle(*args_.kv, found->manifest);
+  const Result<Found> found = find(tenant_name, name);
+  if (found && !found->is_foreign) drop_idle(*args_.kv, found->manifest);
   TARN_CHECK(settle());
   args_.tiers().mover.settle();
   return copy->erase(name, tenant);

@@ -5,7 +5,8 @@
 //              and a step, and one more at the end of an answer. One is under way at a time, and
 //              goes on between the ops of steps. A kill costs what came after the last one
 //   restore    a session goes on where that one was, bit-equal. KV that the store has lost is
-//              recomputed from its tokens; so is approximate KV without the index it was chosen by
+//              recomputed from its tokens; so is approximate KV without the index it was chosen by,
+//              and all KV of another type, arithmetic or shape than this engine's, with a warning
 //   files      export, pack, import, erase and check wait; nothing else goes on meanwhile
 //              (session_copy.h)
 //   names      no two open sessions of a tenant have one
@@ -56,6 +57,7 @@ class Archive final : public kv::StoreGuest {
   struct Found {
     Manifest manifest{};
     u32 n_pages_there = 0;
+    bool is_foreign = false;  // its KV is none of this engine's: all is computed anew
     bool is_whole() const { return n_pages_there == pages_of(manifest); }
   };
   Result<Found> find(std::string_view tenant, std::string_view name);
@@ -67,8 +69,11 @@ class Archive final : public kv::StoreGuest {
 
   // For all that session_copy.h has, but for import and erase: those ask which names are open.
   Result<SessionCopy*> files();
-  // Of this model and these settings alone. An empty name takes the file's.
-  Result<ImportDone> import_from(const char* path, std::string_view name);
+  // Whether a session's KV could be this engine's.
+  bool is_own(const Manifest& manifest) const;
+  // Of this model and these settings alone. An empty name takes the file's, and so does no tenant.
+  Result<ImportDone> import_from(const char* path, std::optional<std::string_view> tenant,
+                                 std::string_view name);
   Result<DeleteDone> erase(std::string_view tenant, std::string_view name);
 
   // kv::StoreGuest.

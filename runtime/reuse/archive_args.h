@@ -4,10 +4,11 @@
 #include "platform/clock/clock.h"
 #include "platform/cpu/crc32c.h"
 #include "platform/log/log.h"
+#include "runtime/config/fixed_text.h"
 #include "runtime/kv/kv_cache.h"
 #include "runtime/method/selector.h"
 #include "runtime/reuse/blocking_store.h"
-#include "runtime/reuse/kv_identity.h"
+#include "runtime/reuse/manifest.h"
 #include "runtime/reuse/save_memory.h"
 
 namespace tarn::reuse {
@@ -20,6 +21,7 @@ inline constexpr u64 kWaitNs = 10'000'000;  // of one look at the disk
 struct ArchiveArgs {
   kv::KvCache* kv = nullptr;  // with tiers
   KvIdentity identity{};
+  FixedText<kManifestModelBytesMax> model_name{};  // to be shown
   const Crc32c* crc = nullptr;
   Clock* clock = nullptr;
   Log log{};

@@ -4,9 +4,62 @@
 #include <bit>
 
 #include "platform/base/checked.h"
+#include "runtime/config/config.h"
+#include "runtime/config/fixed_text.h"
 #include "runtime/store/record.h"
 
 namespace tarn::reuse {
+namespace {
+
+using Text = FixedText<sizeof(Detail)>;
+
+struct Number {
+  const char* name;
+  u32 KvIdentity::*field;
+};
+constexpr Number kNumbers[] = {
+    {"n_cache_layers", &KvIdentity::n_cache_layers},
+    {"n_kv_heads", &KvIdentity::n_kv_heads},
+    {"head_dim", &KvIdentity::head_dim},
+    {"kv.page_tokens", &KvIdentity::page_tokens},
+    {"kv.type", &KvIdentity::kv_type},
+    {"layout", &KvIdentity::layout},
+    {"rope_type", &KvIdentity::rope_type},
+    {"rope_dims", &KvIdentity::rope_dims},
+    {"numerics_id", &KvIdentity::numerics_id},
+    {"prefill_policy", &KvIdentity::prefill_policy},
+};
+
+// A model's name, cut to leave room for another one, and its hash.
+void write_model(std::string_view name, const store::Key& model, Text& text) {
+  constexpr u64 kNameBytesMax = 24;
+  if (!name.empty()) text << name.substr(0, kNameBytesMax) << " ";
+  text << "(";
+  for (u32 i = 16; i-- > 0;) {
+    const char digit = "0123456789abcdef"[model.low >> (4 * i) & 15];
+    text << std::string_view(&digit, 1);
+  }
+  text << ")";
+}
+
+bool is_of_today(u32 numerics_id) {
+  return numerics_id == kCpuNumericsId || numerics_id == kGpuNumericsId;
+}
+
+// What a user sets where he can: the device. Another version's arithmetic has a number alone.
+void write_numerics(u32 numerics_id, bool is_device, Text& text) {
+  if (!is_device) {
+    text << u64{numerics_id};
+  } else {
+    text << (numerics_id == kGpuNumericsId ? "cuda" : "cpu");
+  }
+}
+
+void write_kv_type(u32 kv_type, Text& text) {
+  text << (kv_type < std::size(kKvTypeNames) ? kKvTypeNames[kv_type] : "unknown");
+}
+
+}  // namespace
 
 // The tensors' bytes say which model it is; the hyper-parameters say how they are used.
 KvIdentity kv_identity(const KvIdentityArgs& args) {
@@ -55,18 +108,35 @@ std::optional<u64> group_bytes(const KvIdentity& identity) {
 const char* first_difference(const KvIdentity& one, const KvIdentity& other) {
   if (!(one.model == other.model)) return "model";
   if (!(one.tenant == other.tenant)) return "tenant";
-  if (one.n_cache_layers != other.n_cache_layers) return "n_cache_layers";
-  if (one.n_kv_heads != other.n_kv_heads) return "n_kv_heads";
-  if (one.head_dim != other.head_dim) return "head_dim";
-  if (one.page_tokens != other.page_tokens) return "kv.page_tokens";
-  if (one.kv_type != other.kv_type) return "kv.type";
-  if (one.layout != other.layout) return "layout";
-  if (one.rope_type != other.rope_type) return "rope_type";
-  if (one.rope_dims != other.rope_dims) return "rope_dims";
-  if (one.rope_scaling != other.rope_scaling) return "rope_scaling";
-  if (one.numerics_id != other.numerics_id) return "numerics_id";
-  if (one.prefill_policy != other.prefill_policy) return "prefill_policy";
-  return nullptr;
+  for (const Number& number : kNumbers) {
+    if (one.*number.field != other.*number.field) return number.name;
+  }
+  return one.rope_scaling != other.rope_scaling ? "rope_scaling" : nullptr;
+}
+
+Detail difference_text(const KvIdentity& saved, std::string_view saved_model, const KvIdentity& own,
+                       std::string_view own_model) {
+  const std::string_view field = first_difference(saved, own);
+  const bool is_device =
+      field == "numerics_id" && is_of_today(saved.numerics_id) && is_of_today(own.numerics_id);
+  const std::string_view key = is_device                ? "device.kind"
+                               : field == "numerics_id" ? "arithmetic"
+                                                        : field;
+  Text text;
+  const auto write = [&](const KvIdentity& of, std::string_view model) {
+    if (field == "model") return write_model(model, of.model, text);
+    if (field == "kv.type") return write_kv_type(of.kv_type, text);
+    if (field == "numerics_id") return write_numerics(of.numerics_id, is_device, text);
+    for (const Number& number : kNumbers) {
+      if (field == number.name) text << u64{of.*number.field};
+    }
+    if (field == "rope_scaling") text << of.rope_scaling;
+  };
+  text << "was saved with " << key << " = ";
+  write(saved, saved_model);
+  text << "; this engine has ";
+  write(own, own_model);
+  return text.view();
 }
 
 }  // namespace tarn::reuse

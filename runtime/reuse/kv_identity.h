@@ -6,7 +6,9 @@
 #include <array>
 #include <optional>
 #include <span>
+#include <string_view>
 
+#include "platform/base/result.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/store/key.h"
 
@@ -58,7 +60,11 @@ inline KvIdentity of_tenant(KvIdentity identity, const store::Key& tenant) {
 }
 // The root of all chains of this identity.
 store::Key identity_key(const store::Secret& secret, const KvIdentity& identity);
-// The first field in which two differ, by its name; nullptr: none.
+// Returns the first field in which two differ, by its name; nullptr: none.
 const char* first_difference(const KvIdentity& one, const KvIdentity& other);
+// Says it to a user: "was saved with kv.type = f16; this engine has q8_0". The models' names go
+// with the identities.
+Detail difference_text(const KvIdentity& saved, std::string_view saved_model, const KvIdentity& own,
+                       std::string_view own_model);
 
 }  // namespace tarn::reuse

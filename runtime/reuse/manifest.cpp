@@ -35,7 +35,9 @@ struct ManifestHead {
   u32 n_indexes = 0;
   u32 n_answers = 0;
   u32 n_fed = 0;
-  std::array<u32, 14> reserved{};
+  u32 tenant_bytes = 0;
+  u32 model_bytes = 0;
+  std::array<u32, 12> reserved{};
 };
 static_assert(sizeof(ManifestHead) == 320);
 constexpr u64 kPartAlignment = 8;
@@ -52,6 +54,8 @@ void each_part(Head& head, Parts& manifest, Fn&& fn) {
   fn(head.policy_bytes, manifest.policy);
   fn(head.n_indexes, manifest.index);
   fn(head.n_answers, manifest.answers);
+  fn(head.tenant_bytes, manifest.tenant);
+  fn(head.model_bytes, manifest.model);
 }
 
 template <class Part>
@@ -70,8 +74,8 @@ u64 body_bytes(const ManifestHead& head) {
 }
 static_assert(sizeof(ManifestHead) + 16 * u64{kManifestGroupsMax} + 4 * u64{kManifestTokensMax} +
                   (32 + 4) * u64{kManifestTurnsMax} + 8 * u64{kManifestBiasesMax} +
-                  kManifestNameBytesMax + kManifestPolicyBytesMax + sizeof(ManifestIndex) +
-                  sizeof(ManifestAnswer) * u64{kManifestAnswersMax} <=
+                  2 * kManifestNameBytesMax + kManifestModelBytesMax + kManifestPolicyBytesMax +
+                  sizeof(ManifestIndex) + sizeof(ManifestAnswer) * u64{kManifestAnswersMax} <=
               store::kPayloadBytesMax);
 
 const char* codebooks_fault(const Manifest& manifest) {
@@ -111,6 +115,8 @@ const char* counts_fault(const ManifestHead& head) {
   if (head.policy_bytes > kManifestPolicyBytesMax) return "policy";
   if (head.n_indexes > 1) return "n_indexes";
   if (head.n_answers > kManifestAnswersMax) return "n_answers";
+  if (head.tenant_bytes > kManifestNameBytesMax) return "tenant";
+  if (head.model_bytes > kManifestModelBytesMax) return "model";
   return nullptr;
 }
 
@@ -166,6 +172,9 @@ const char* manifest_fault(const Manifest& manifest) {
   if (manifest.sampler.is_generating > 1) return "sampler";
   // A C string carries it.
   if (manifest.name.empty() || manifest.name.find('\0') != std::string_view::npos) return "name";
+  if (manifest.tenant.find('\0') != std::string_view::npos) return "tenant";
+  const bool is_default = manifest.identity.tenant == store::Key{};
+  if (is_default && !manifest.tenant.empty()) return "tenant";
   return nullptr;
 }
 
@@ -222,7 +231,9 @@ u64 manifest_bytes_max(u32 n_tokens, u32 page_tokens) {
                           .name_bytes = kManifestNameBytesMax,
                           .policy_bytes = kManifestPolicyBytesMax,
                           .n_indexes = 1,
-                          .n_answers = kKeptAnswersMax};
+                          .n_answers = kKeptAnswersMax,
+                          .tenant_bytes = kManifestNameBytesMax,
+                          .model_bytes = kManifestModelBytesMax};
   return sizeof head + body_bytes(head);
 }
 
@@ -256,7 +267,7 @@ Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> b
                          "one, or begin a new session",
                  .figures = {{{"version", head.version}, {"version_max", kManifestVersion}}}});
   }
-  if (head.version != kManifestVersion) return damaged_manifest("version");
+  if (head.version == 0) return damaged_manifest("version");
   if (const char* fault = counts_fault(head)) return damaged_manifest(fault);
   if (sizeof head + body_bytes(head) != bytes.size()) return damaged_manifest("length");
   for (const u32 word : head.reserved) {

@@ -23,12 +23,13 @@
 
 namespace tarn::reuse {
 
-inline constexpr u32 kManifestVersion = 1;
+inline constexpr u32 kManifestVersion = 2;  // 1 had neither tenant nor model by name
 inline constexpr u32 kManifestTokensMax = 1u << 23;
 inline constexpr u32 kManifestGroupsMax = 1u << 20;
 inline constexpr u32 kManifestTurnsMax = 1u << 16;
 inline constexpr u32 kManifestBiasesMax = 256;
-inline constexpr u32 kManifestNameBytesMax = 128;
+inline constexpr u32 kManifestNameBytesMax = 128;  // a tenant's, too
+inline constexpr u32 kManifestModelBytesMax = 64;
 inline constexpr u32 kManifestPolicyBytesMax = 4096;
 inline constexpr u32 kManifestAnswersMax = 4096;
 inline constexpr u32 kKeptAnswersMax = 32;  // that an engine writes
@@ -101,13 +102,19 @@ struct Manifest {
   std::string_view policy{};  // what choices depend on, as the owner writes it; compared
   std::span<const ManifestIndex> index{};     // one, or none: made anew of all tokens
   std::span<const ManifestAnswer> answers{};  // the last ones, ascending
-  u32 n_fed = 0;  // tokens up to the last that was fed; 0, without an index: not known
+  u32 n_fed = 0;              // tokens up to the last that was fed; 0, without an index: not known
+  std::string_view tenant{};  // whose key identity.tenant is; "": see has_tenant()
+  std::string_view model{};   // the name of its file: to be shown, and no more
 };
 
 // Whether a manifest holds together; encode() asserts it and decode() has checked it. nullptr, or
 // the part at fault.
 const char* manifest_fault(const Manifest& manifest);
 
+// Whether its tenant is known by name: another store makes the tenant's key of it.
+inline bool has_tenant(const Manifest& manifest) {
+  return !manifest.tenant.empty() || manifest.identity.tenant == store::Key{};
+}
 // Pages that it names, the tail among them, and the key of each.
 inline bool has_tail(const Manifest& manifest) {
   return manifest.n_slots % manifest.identity.page_tokens != 0;

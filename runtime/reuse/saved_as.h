@@ -2,6 +2,7 @@
 // what a save writes of it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <span>
@@ -22,10 +23,25 @@ struct Restored {
   u64 n_drawn = 0;
 };
 
+// Whose a session is: the store's key, and the name that goes into manifests.
+struct Tenant {
+  store::Key key{};
+  std::array<char, kManifestNameBytesMax> text{};
+  u64 name_bytes = 0;  // more than there is room for: its sessions cannot be kept
+
+  static Tenant of(const store::Secret& secret, std::string_view name) {
+    Tenant tenant{.key = store::tenant_key(secret, name), .name_bytes = name.size()};
+    std::copy_n(name.begin(), std::min(name.size(), tenant.text.size()), tenant.text.begin());
+    return tenant;
+  }
+  bool fits() const { return name_bytes <= text.size(); }
+  std::string_view name() const { return {text.data(), std::min<u64>(name_bytes, text.size())}; }
+};
+
 struct SavedAs {
   std::array<char, kManifestNameBytesMax> name_text{};
   u32 name_bytes = 0;                         // 0: it has no name, and is not saved
-  store::Key tenant{};                        // whose name it is
+  Tenant tenant{};                            // whose name it is
   u64 revision = 0;                           // of its last manifest
   u32 n_slots = 0;                            // that a manifest knows of
   StoppedAt stopped_at = StoppedAt::nothing;  // and no manifest with it was begun

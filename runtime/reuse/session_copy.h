@@ -4,11 +4,11 @@
 //
 //   waits      each call returns when it has ended. pump() lets the store continue meanwhile, and
 //              its owner passes on the events with tags of ours (take())
-//   export     sessions as they were last saved: manifest, and pages as far as they are there. One
-//              session is a file of its own, several are a pack. The file gets its name when it
-//              is whole (platform/io/stream_file.h). Pages that a session of a pack shares with
-//              the one before it are in the file once
-//   import     reads the file twice: first it checks every byte, then it writes to the store.
+//   export     sessions as they were last saved: manifest, and pages as far as they are there, in
+//              one file, a pack. It gets its name when it is whole (platform/io/stream_file.h).
+//              Pages that a session shares with the one before it are in the file once
+//   import     makes each session its tenant's, by name, or one tenant's that the caller names. It
+//              reads the file twice: first it checks every byte, then it writes to the store.
 //              Groups are held until the session's manifest is published, which is the last step.
 //              A session of the same content that is there already is skipped, but for missing
 //              pages. If anything fails, the sessions of the file are erased again
@@ -54,6 +54,17 @@ struct KeptSession {
   u64 generation = 0;     // of its manifest: the larger, the later it was saved
 };
 
+struct PackArgs {
+  const char* path = nullptr;
+  // Name sessions that share a beginning one after another. Empty: all.
+  std::span<const char* const> names{};
+  // Of all names, or of each. Without names: whose; empty: everybody's.
+  std::span<const store::Key> tenants{};
+  store::Key tenant_of(u64 name_idx) const {
+    return tenants.empty() ? store::Key{} : tenants[tenants.size() == 1 ? 0 : name_idx];
+  }
+};
+
 struct ExportDone {
   u32 n_sessions = 0;
   u64 n_tokens = 0;
@@ -63,7 +74,7 @@ struct ExportDone {
 
 // A session of an import, when it is in the store.
 struct ImportedSession {
-  std::string_view name{};
+  std::string_view name{}, tenant{};
   u64 n_tokens = 0;
   u64 n_slots = 0;  // whose KV is in the store
   u64 n_groups_new = 0;
@@ -72,11 +83,14 @@ struct ImportedSession {
 
 struct ImportArgs {
   const char* path = nullptr;
-  std::string_view name{};               // of the only session; empty: the one in the file
-  const KvIdentity* identity = nullptr;  // that it must have; nullptr: any
-  u64 group_bytes = 0;                   // that its groups must have; 0: any
+  std::string_view name{};                   // of the only session; empty: the one in the file
+  std::optional<std::string_view> tenant{};  // whose all of them are then; none: as in the file
+  const KvIdentity* identity = nullptr;      // that it must have, but for the tenant; nullptr: any
+  std::string_view model_name{};             // of that identity
+  u64 group_bytes = 0;                       // that its groups must have; 0: any
   // Both may be nullptr. Whether a session may be written under this name.
-  Result<void> (*check_name)(void* context, std::string_view name) = nullptr;
+  Result<void> (*check_name)(void* context, const store::Key& tenant,
+                             std::string_view name) = nullptr;
   void (*on_session)(void* context, const ImportedSession& session) = nullptr;
   void* context = nullptr;
 };
@@ -133,9 +147,7 @@ class SessionCopy {
 
   // Calls on_session for every session whose manifest is whole, in no order.
   void list(void (*on_session)(void* context, const KeptSession& session), void* context);
-  Result<ExportDone> write(std::string_view name, const char* path);
-  // Without names: all sessions. Name those that share a beginning one after another.
-  Result<ExportDone> pack(std::span<const char* const> names, const char* path);
+  Result<ExportDone> pack(const PackArgs& args);
   // Of a session file, or of a pack.
   Result<ImportDone> read(const ImportArgs& args);
   // What of a session in a file says how much room it needs: its checked head and manifest.
@@ -164,13 +176,14 @@ class SessionCopy {
 
   // session_pack.cpp
   template <class Fn>
-  Result<void> each_packed(std::span<const char* const> names, Fn&& fn);
+  Result<void> each_packed(const PackArgs& args, Fn&& fn);
   Result<void> write_session(FileWriter& file, const Found& found, const SessionFileHead& head);
   Result<void> write_groups(FileWriter& file, const Manifest& manifest,
                             const SessionFileHead& head);
   Result<void> begin_read(const Manifest& manifest, u64 group, BlockingStore::Slot& slot);
 
   // session_unpack.cpp. `own` has the store's keys.
+  Manifest of_own_tenant(const ImportArgs& args, const Manifest& manifest) const;
   Result<bool> is_here(const Manifest& manifest, std::string_view name);
   Result<void> check_session(const ImportArgs& args, const PackReader& file);
   Result<void> check_file(const ImportArgs& args, PackReader& file);

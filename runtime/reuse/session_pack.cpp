@@ -1,4 +1,4 @@
-// Saved sessions to a file: one by itself, or several as a pack.
+// Saved sessions to a file, a pack.
 #include <algorithm>
 #include <cstring>
 
@@ -39,31 +39,11 @@ Result<SessionFileHead> file_head(const Crc32c& crc, const Manifest& manifest,
 
 }  // namespace
 
-Result<ExportDone> SessionCopy::write(std::string_view name, const char* path) {
-  TARN_TRY(const Found found, find(name));
-  const auto write_pinned = [&]() -> Result<ExportDone> {
-    const u32 n_pages = n_pages_there(*args_.store, found.manifest);
-    const auto bytes = args_.manifest.first(found.manifest_bytes);
-    TARN_TRY(const SessionFileHead head, file_head(*args_.crc, found.manifest, bytes, n_pages, 0));
-    FileWriter file;
-    TARN_CHECK(file.create(path));
-    TARN_CHECK(write_session(file, found, head));
-    TARN_CHECK(file.finish());
-    return ExportDone{.n_sessions = 1,
-                      .n_tokens = found.manifest.token_ids.size(),
-                      .n_slots = slots_of(found.manifest, n_pages),
-                      .file_bytes = session_file_bytes(head)};
-  };
-  const Result<ExportDone> done = write_pinned();
-  args_.store->unpin(found.record);
-  return done;
-}
-
 // Calls fn(found, head) for every session of a pack, in the order of the file. `head` has its
 // checksum. Pages that the session before has as well are left out, unless their keys are private:
 // an import gives those new keys.
 template <class Fn>
-Result<void> SessionCopy::each_packed(std::span<const char* const> names, Fn&& fn) {
+Result<void> SessionCopy::each_packed(const PackArgs& args, Fn&& fn) {
   u32 n_before = 0;  // pages of the session before; their keys are in args_.keys
   const auto take = [&](const Found& found) -> Result<void> {
     const Manifest& manifest = found.manifest;
@@ -84,8 +64,9 @@ Result<void> SessionCopy::each_packed(std::span<const char* const> names, Fn&& f
     args_.store->unpin(found->record);
     return done;
   };
-  for (const char* name : names) TARN_CHECK(take_pinned(find(name)));
-  if (!names.empty()) return {};
+  for (u64 i = 0; i < args.names.size(); ++i)
+    TARN_CHECK(take_pinned(find(args.names[i], args.tenant_of(i))));
+  if (!args.names.empty()) return {};
   const store::RecordIndex& index = args_.store->index();
   for (u32 frame = 0; frame < index.n_frames(); ++frame) {
     const store::IndexEntry& entry = index.frame(frame);
@@ -93,21 +74,28 @@ Result<void> SessionCopy::each_packed(std::span<const char* const> names, Fn&& f
         entry.life == store::Life::published && entry.kind == store::Kind::manifest;
     if (!is_such) continue;
     const auto found = find_at({frame, entry.generation});
-    if (found) TARN_CHECK(take_pinned(found));  // a damaged one is no session
+    if (!found) continue;  // a damaged one is no session
+    const bool is_asked =
+        args.tenants.empty() || found->manifest.identity.tenant == args.tenants[0];
+    if (is_asked) {
+      TARN_CHECK(take_pinned(found));
+    } else {
+      args_.store->unpin(found->record);
+    }
   }
   return {};
 }
 
 // Counts first, since the head and the table stand before the sessions. Nothing else writes
 // manifests meanwhile; a record that was lost in between makes another head, and the pack fails.
-Result<ExportDone> SessionCopy::pack(std::span<const char* const> names, const char* path) {
+Result<ExportDone> SessionCopy::pack(const PackArgs& args) {
   TARN_CHECK(ops_.begin_groups(0));
   ExportDone done;
   PackHead head;
   const auto entry_of = [](const SessionFileHead& session) {
     return PackEntry{.n_bytes = session_file_bytes(session), .head_crc = session.head_crc};
   };
-  TARN_CHECK(each_packed(names, [&](const Found& found, const SessionFileHead& session) {
+  TARN_CHECK(each_packed(args, [&](const Found& found, const SessionFileHead& session) {
     ++head.n_sessions;
     head.n_bytes += session_file_bytes(session);
     head.table_crc = added_crc(*args_.crc, head.table_crc, entry_of(session));
@@ -124,12 +112,12 @@ Result<ExportDone> SessionCopy::pack(std::span<const char* const> names, const c
   const u64 sessions_begin = pack_sessions_begin(head.n_sessions);
   head.n_bytes += sessions_begin;
   FileWriter file;
-  TARN_CHECK(file.create(path));
+  TARN_CHECK(file.create(args.path));
   alignas(8) std::array<std::byte, store::kSectorBytes> sector;
   encode_pack_head(*args_.crc, head, sector);
   TARN_CHECK(file.write(sector));
   u32 table_crc = 0;
-  TARN_CHECK(each_packed(names, [&](const Found&, const SessionFileHead& session) {
+  TARN_CHECK(each_packed(args, [&](const Found&, const SessionFileHead& session) {
     const PackEntry entry = entry_of(session);
     table_crc = added_crc(*args_.crc, table_crc, entry);
     return file.write(std::as_bytes(std::span(&entry, 1)));
@@ -139,7 +127,7 @@ Result<ExportDone> SessionCopy::pack(std::span<const char* const> names, const c
   const u64 table_end = store::kSectorBytes + u64{head.n_sessions} * sizeof(PackEntry);
   TARN_CHECK(file.write(std::span(sector).first(sessions_begin - table_end)));
   table_crc = 0;
-  TARN_CHECK(each_packed(names, [&](const Found& found, const SessionFileHead& session) {
+  TARN_CHECK(each_packed(args, [&](const Found& found, const SessionFileHead& session) {
     table_crc = added_crc(*args_.crc, table_crc, entry_of(session));
     return write_session(file, found, session);
   }));

@@ -40,32 +40,20 @@ bool have_same_content(const Manifest& one, const Manifest& other) {
          std::ranges::equal(one.turn_begins, other.turn_begins);
 }
 
-const char* hint_of_difference(std::string_view field, const KvIdentity& theirs) {
+const char* hint_of_difference(std::string_view field) {
   if (field == "model") {
     return "this file was made with another model: use the model that made it (-m), or make the "
            "file again with this one";
   }
   if (field == "kv.type") {
-    constexpr const char* kHints[] = {
-        "the KV of this file is f16, and not the engine's type: use --kv-type f16 (kv.type)",
-        "the KV of this file is q8_0, and not the engine's type: use --kv-type q8_0 (kv.type)",
-        "the KV of this file is q4_0, and not the engine's type: use --kv-type q4_0 (kv.type)"};
-    return kHints[std::min<u64>(theirs.kv_type, std::size(kHints) - 1)];
+    return "the KV of this file is not of the engine's type: set kv.type (--kv-type) to the "
+           "file's, or unpack it without a model (tarn store unpack without -m)";
   }
   if (field == "numerics_id") {
-    if (theirs.numerics_id == kGpuNumericsId) {
-      return "the KV of this file was computed on a GPU, and this engine computes on a CPU, which "
-             "gives other bits: use --device cuda, or make the file again on a CPU";
-    }
-    if (theirs.numerics_id == kCpuNumericsId) {
-      return "the KV of this file was computed on a CPU, and this engine computes on a GPU, which "
-             "gives other bits: use --device cpu, or make the file again on a GPU";
-    }
-    return "the KV of this file was computed by a version of Tarn that gives other bits: make the "
-           "file again with this version";
+    return "the KV of this file has other bits than this engine computes: use the device that made "
+           "it (--device), or make the file again here";
   }
-  return "this file was made with another model or other settings, of which this is the first: "
-         "use the same ones, or make the file again";
+  return "this file was made with other settings: use the same ones, or make the file again";
 }
 
 }  // namespace
@@ -82,9 +70,18 @@ Result<void> SessionCopy::look_at(const char* path,
   return {};
 }
 
+// The session as one of this store's tenant.
+Manifest SessionCopy::of_own_tenant(const ImportArgs& args, const Manifest& manifest) const {
+  Manifest own = manifest;
+  own.tenant = args.tenant.value_or(manifest.tenant);
+  own.identity.tenant = tenant_key(own.tenant);
+  return own;
+}
+
 // Whether the store has this session already. Another one of this name is an error.
 Result<bool> SessionCopy::is_here(const Manifest& manifest, std::string_view name) {
-  const auto found = args_.store->find(store::named_key(args_.store->secret(), store::Key{}, name));
+  const store::Key& tenant = manifest.identity.tenant;
+  const auto found = args_.store->find(store::named_key(args_.store->secret(), tenant, name));
   if (!found) return false;
   const auto other = read_manifest(*found, args_.other_manifest);
   if (other && have_same_content(*other, manifest)) return true;
@@ -97,27 +94,42 @@ Result<bool> SessionCopy::is_here(const Manifest& manifest, std::string_view nam
 }
 
 Result<void> SessionCopy::check_session(const ImportArgs& args, const PackReader& file) {
-  const Manifest& manifest = file.manifest();
-  const KvIdentity& identity = args.identity != nullptr ? *args.identity : manifest.identity;
-  const char* field = first_difference(manifest.identity, identity);
-  if (field == nullptr && !(manifest.identity.tenant == store::Key{})) field = "tenant";
-  const bool has_groups = file.head().n_pages > 0;
-  if (field == nullptr && has_groups && args.group_bytes != 0 &&
-      file.head().group_bytes != args.group_bytes) {
-    field = "group_bytes";
+  if (!args.tenant && !has_tenant(file.manifest())) {
+    return fail({.status = Status::invalid_request,
+                 .reason = Reason::bad_field,
+                 .key = "tenant",
+                 .hint = "the file does not name the tenant of this session: give one (--tenant)",
+                 .detail = Detail(file.manifest().name)});
   }
-  if (field != nullptr) {
+  const Manifest manifest = of_own_tenant(args, file.manifest());
+  if (manifest.tenant.size() > kManifestNameBytesMax) {
+    return fail({.status = Status::invalid_request,
+                 .reason = Reason::bad_field,
+                 .key = "tenant",
+                 .hint = "the name of a tenant that keeps sessions has {0} bytes at most",
+                 .figures = {{{"bytes_max", kManifestNameBytesMax}}}});
+  }
+  const KvIdentity identity = args.identity != nullptr
+                                  ? of_tenant(*args.identity, manifest.identity.tenant)
+                                  : manifest.identity;
+  if (const char* field = first_difference(manifest.identity, identity)) {
+    return fail(
+        {.status = Status::invalid_request,
+         .hint = hint_of_difference(field),
+         .detail = difference_text(manifest.identity, manifest.model, identity, args.model_name)});
+  }
+  const bool has_groups = file.head().n_pages > 0;
+  if (has_groups && args.group_bytes != 0 && file.head().group_bytes != args.group_bytes) {
     return fail({.status = Status::invalid_request,
                  .reason = Reason::saved_otherwise,
-                 .key = field,
-                 .hint = hint_of_difference(field, manifest.identity),
-                 .detail = Detail(field)});
+                 .hint = hint_of_difference(""),
+                 .detail = Detail("group_bytes")});
   }
   const std::string_view name = args.name.empty() ? manifest.name : args.name;
   TARN_CHECK(check_name(name));
   TARN_TRY(const bool is_there, is_here(manifest, name));
   if (is_there || args.check_name == nullptr) return {};
-  return args.check_name(args.context, name);
+  return args.check_name(args.context, manifest.identity.tenant, name);
 }
 
 // Every byte of the file, before anything of it is written, and whether it will fit.
@@ -136,8 +148,9 @@ Result<void> SessionCopy::check_file(const ImportArgs& args, PackReader& file) {
     TARN_CHECK(check_session(args, file));
     const SessionFileHead& head = file.head();
     TARN_CHECK(ops_.begin_groups(head.group_bytes));
-    make_keys(args_.store->secret(), file.manifest(), 0, args_.keys);
-    const Manifest own = with_keys(file.manifest(), args_.keys);
+    const Manifest named = of_own_tenant(args, file.manifest());
+    make_keys(args_.store->secret(), named, 0, args_.keys);
+    const Manifest own = with_keys(named, args_.keys);
     const store::RecordShape manifest{head.manifest_bytes};
     const store::RecordShape shape{head.group_bytes, own.identity.page_tokens};
     n_frames += manifest.frames(frame_bytes);
@@ -188,7 +201,7 @@ Result<ImportDone> SessionCopy::read(const ImportArgs& args) {
 Result<void> SessionCopy::put_session(const ImportArgs& args, PackReader& file, u64 nonce,
                                       ImportDone& done) {
   TARN_CHECK(file.next());
-  const Manifest& manifest = file.manifest();
+  const Manifest manifest = of_own_tenant(args, file.manifest());
   const std::string_view name = args.name.empty() ? manifest.name : args.name;
   TARN_TRY(const bool is_there, is_here(manifest, name));
   const u32 n_pages =
@@ -213,6 +226,7 @@ Result<void> SessionCopy::put_session(const ImportArgs& args, PackReader& file, 
   done.n_groups_new += n_new;
   if (args.on_session != nullptr) {
     args.on_session(args.context, {.name = name,
+                                   .tenant = own.tenant,
                                    .n_tokens = own.token_ids.size(),
                                    .n_slots = n_slots,
                                    .n_groups_new = n_new,
@@ -290,11 +304,12 @@ Result<void> SessionCopy::put_manifest(const Manifest& own, std::string_view nam
   encode_manifest(*args_.crc, named, payload.first(n_bytes));
   std::memset(payload.data() + n_bytes, 0, n_padded - n_bytes);
   const store::Begun begun = ops_.begin([&](u64 tag) {
-    return args_.store->put({.kind = store::Kind::manifest,
-                             .key = store::named_key(args_.store->secret(), store::Key{}, name),
-                             .payload = payload,
-                             .payload_bytes = n_bytes,
-                             .tag = tag});
+    return args_.store->put(
+        {.kind = store::Kind::manifest,
+         .key = store::named_key(args_.store->secret(), own.identity.tenant, name),
+         .payload = payload,
+         .payload_bytes = n_bytes,
+         .tag = tag});
   });
   if (begun != store::Begun::begun) return fail(why_not_begun(*args_.store, begun));
   ops_.wait_for_all();

@@ -208,7 +208,7 @@ bool SessionWriter::begin_tail() {
 Manifest SessionWriter::manifest() const {
   const SavedAs& saved = *session_.saved;
   const bool has_turn = session_.turn_begin < session_.ids.size();
-  return {.identity = of_tenant(args_->identity, saved.tenant),
+  return {.identity = of_tenant(args_->identity, saved.tenant.key),
           .revision = saved.revision,
           .n_slots = n_slots_,
           .tail = has_tail() ? tail_ : store::Key{},
@@ -223,7 +223,9 @@ Manifest SessionWriter::manifest() const {
           .policy = session_.policy,
           .index = std::span(&session_.index, session_.policy.empty() ? 0 : 1),
           .answers = std::span(session_.answers).first(session_.n_answers),
-          .n_fed = session_.n_fed};
+          .n_fed = session_.n_fed,
+          .tenant = saved.tenant.name(),
+          .model = args_->model_name.view()};
 }
 
 bool SessionWriter::begin_manifest() {

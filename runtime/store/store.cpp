@@ -9,6 +9,9 @@
 namespace tarn::store {
 namespace {
 
+constexpr Error kReadAlone{.status = Status::invalid_request,
+                           .hint = "the store was opened to be read: nothing is written to it"};
+
 static_assert(kSectorBytes == tarn::kSectorBytes);
 
 constexpr u64 kFramesMax = u64{1} << 30;
@@ -120,7 +123,11 @@ Result<void> Store::open(const StoreOpenArgs& args) {
     return fail(why);
   }
   writer_.start(scanned->youngest_generation + 1, scanned->budget_left_bytes);
-  parts_.file.set_mode(Mode::on);
+  if (args.limits.reads_alone) {
+    parts_.file.set_mode(Mode::read_only, kReadAlone);
+  } else {
+    parts_.file.set_mode(Mode::on);
+  }
   return {};
 }
 

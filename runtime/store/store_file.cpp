@@ -52,9 +52,11 @@ Result<void> StoreFile::init(const StoreOpenArgs& args) {
   return {};
 }
 
-Result<void> StoreFile::lock() {
-  TARN_TRY(file_,
-           io_->open({.path = path_.data(), .write = true, .create = true, .exclusive = true}));
+Result<void> StoreFile::lock(bool reads_alone) {
+  TARN_TRY(file_, io_->open({.path = path_.data(),
+                             .write = !reads_alone,
+                             .create = !reads_alone,
+                             .exclusive = true}));
   is_open_ = true;
   return {};
 }

@@ -29,8 +29,8 @@ class StoreFile {
   explicit StoreFile(StoreStats& stats) : stats_(stats) {}
 
   Result<void> init(const StoreOpenArgs& args);
-  // Opens and locks the file, and makes it if there is none.
-  Result<void> lock();
+  // Opens and locks the file, and makes it if there is none, unless it is to be read alone.
+  Result<void> lock(bool reads_alone);
   void close();    // nothing may be in flight
   void abandon();  // as store.h says
   bool has_backend() const { return io_ != nullptr; }

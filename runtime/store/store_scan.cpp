@@ -15,6 +15,7 @@ namespace {
 constexpr u64 kLockLookNs = 1'000'000;  // between two attempts to lock the file
 constexpr u64 kWaitNs = 10'000'000;     // of one look at the disk
 constexpr const char* kBackendInUse = "store: its I/O backend is in use";
+constexpr const char* kNoLabel = "the store's file has no readable label";
 constexpr const char* kUnreadLabels = "the store's file cannot be read: check the disk";
 
 class Scan {
@@ -68,7 +69,7 @@ Result<i64> Scan::wait_for(IoRequest request) {
 Result<void> Scan::lock() {
   const u64 begin_ns = parts_.clock->now_ns();
   for (;;) {
-    const Result<void> locked = file_.lock();
+    const Result<void> locked = file_.lock(parts_.limits.reads_alone);
     const bool is_taken = !locked && locked.error().figures[0].value == EWOULDBLOCK;
     const u64 waited_ns = parts_.clock->now_ns() - begin_ns;
     if (!is_taken || waited_ns >= parts_.limits.lock_wait_ns) return locked;
@@ -137,8 +138,9 @@ Result<bool> Scan::settle_labels() {
   file_.label().n_frames = n_frames;              // records in the remaining frames stay
   if (size_bytes != file_.offset_of(n_frames)) {  // truncated: the missing frames are lost
     parts_.stats.n_damaged_at_start += label.n_frames - n_frames_there;
-    TARN_CHECK(file_.allocate(file_.offset_of(n_frames)));
+    if (!parts_.limits.reads_alone) TARN_CHECK(file_.allocate(file_.offset_of(n_frames)));
   }
+  if (parts_.limits.reads_alone) return false;
   const bool both_good = first_is_good && states[1] == LabelState::good &&
                          std::memcmp(&found[0], &found[1], sizeof(Label)) == 0;
   // A good label is not rewritten if its content stays the same.
@@ -147,6 +149,7 @@ Result<bool> Scan::settle_labels() {
 }
 
 Result<bool> Scan::begin_new_file() {
+  if (parts_.limits.reads_alone) return fail(file_.failure(kNoLabel, 0));
   TARN_CHECK(file_.allocate(file_.offset_of(index_.n_frames())));
   Label& label = file_.label();
   label = {.n_frames = index_.n_frames(), .frame_bytes = parts_.limits.frame_bytes};
@@ -244,6 +247,10 @@ Result<void> Scan::erase_stale() {
   bool is_synced = false;
   for (u32 i = 0; i < index_.n_frames(); ++i) {
     if (!index_.frame(i).is_completed()) continue;
+    if (parts_.limits.reads_alone) {
+      index_.free_completed({i, index_.frame(i).generation});
+      continue;
+    }
     if (!std::exchange(is_synced, true)) {
       TARN_TRY(const i64 synced, wait_for({.op = IoOp::sync_data}));
       const char* const hint = "the store's file cannot be synced: check the disk";

@@ -27,6 +27,7 @@ struct StoreLimits {
   u32 gap_sectors_max = 4;           // sectors read in addition, to save a request
   bool keeps = false;                // refuses a file that it would have to shorten or re-create
   bool clears_damage = false;        // opening overwrites damaged and unreadable heads
+  bool reads_alone = false;          // changes nothing, so the file may lie on read-only media
 };
 
 enum class Mode : u8 { off, on, read_only };

@@ -60,7 +60,7 @@ struct Kept {
   bool has_here = false, has_name = false;
 };
 
-// A store as `tarn sessions` opens it, without an engine.
+// A store as `tarn store` opens it, without an engine.
 class OpenStore {
  public:
   explicit OpenStore(tarn::test::SimDisk& disk) : io_(disk, clock_, 16) {

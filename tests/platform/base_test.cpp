@@ -65,6 +65,20 @@ TEST_CASE("an error becomes one printable line of any length") {
   }
 }
 
+TEST_CASE("sizes are said as a configuration gives them") {
+  const Error error{.hint = "too small",
+                    .detail = Detail("store.quota_bytes"),
+                    .figures = {{{"quota_bytes", 256 * kMiB},
+                                 {"file_bytes", 3 * kGiB / 2 + 1},
+                                 {"least_bytes", 0},
+                                 {"bytes", kMiB}}}};
+  char line[256];
+  format_error(error, line, sizeof line);
+  CHECK(std::string(line) ==
+        "too small: store.quota_bytes (quota_bytes 256MiB, file_bytes 1610612737, least_bytes 0, "
+        "bytes 1048576)");
+}
+
 TEST_CASE("a hint names figures by their places") {
   const Error error{.hint = "{1} of {0}, {4} and {x} and { stay, {3}",
                     .figures = {{{"wanted", 70}, {"had", 18446744073709551615ull}, {}, {"z", 0}}}};

@@ -59,6 +59,7 @@ class CopyBench {
   struct Text {
     const char* name = "";
     u32 n_tokens = 0, first = 0, fork_at = ~u32{0}, approx = 0;
+    const char* tenant = "";
   };
   static std::vector<u32> tokens_of(const Text& text) {
     std::vector<u32> tokens(text.n_tokens);
@@ -69,13 +70,15 @@ class CopyBench {
     const std::vector<u32> tokens = tokens_of(text);
     const u32 n_slots = text.n_tokens - 1, n_pages = (n_slots + kPage - 1) / kPage;
     const std::vector<store::Key> none(n_pages, store::Key{text.first + 1, 5});
-    reuse::Manifest manifest{.identity = identity(),
+    const store::Key tenant = copy_.tenant_key(text.tenant);
+    reuse::Manifest manifest{.identity = reuse::of_tenant(identity(), tenant),
                              .n_slots = n_slots,
                              .tail = n_slots % kPage != 0 ? none[0] : store::Key{},
                              .first_approx_slot = text.approx,
                              .groups = std::span(none).first(n_slots / kPage),
                              .token_ids = tokens,
-                             .name = text.name};
+                             .name = text.name,
+                             .tenant = text.tenant};
     std::vector<store::Key> keys(n_pages);
     make_keys(store().secret(), manifest, 3, keys);
     manifest.groups = std::span(keys).first(n_slots / kPage);
@@ -90,7 +93,7 @@ class CopyBench {
         if (!store().find(record.key)) REQUIRE(bench_.put(record));
       }
     }
-    TestRecord record{.key = store::named_key(store().secret(), {}, text.name),
+    TestRecord record{.key = store::named_key(store().secret(), tenant, text.name),
                       .kind = store::Kind::manifest,
                       .payload_bytes = reuse::manifest_bytes(manifest)};
     record.payload.resize(align_up(record.payload_bytes, kSectorBytes));

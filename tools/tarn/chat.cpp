@@ -83,6 +83,7 @@ Chat::Chat(const EngineHandle& engine, ChatCommand& command, const std::string& 
   } else {
     message_path_ = message_path(folder, command.session.name);
     auto messages = read_messages(message_path_);
+    command.session.is_cache = messages.has_value();
     kept_.emplace(engine.get(), command.session, folder);
     if (!messages && kept_->n_tokens() > 0) {
       throw Failure{kExitRefused, "the session " + command.session.name +

@@ -20,7 +20,6 @@ void add_eval(const Command& app);
 void add_verify(const Command& app);
 void add_calibrate(const Command& app);
 void add_demo(const Command& app);
-void add_sessions(const Command& app);
 void add_store(const Command& app);
 void add_quantize(const Command& app);
 

@@ -81,10 +81,10 @@ u64 kept_tokens_for(const Config& config, const std::vector<Document>& documents
   for (const Document& document : documents) add(document.failure ? 0 : document.n_tokens);
   if (has_kept_sessions(config)) {
     SessionFolder folder(config.store.path.data());
-    if (folder.open()) {
+    if (folder.open(SessionFolder::Use::reads)) {
       for (const SessionRow& row : view_of(folder).rows) {
         const bool is_one = std::ranges::any_of(documents, [&](const Document& document) {
-          return !document.failure && document.name == row.name;
+          return !document.failure && document.name == row.name && row.tenant.empty();
         });
         if (!is_one) add(row.n_tokens);
       }

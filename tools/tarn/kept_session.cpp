@@ -1,29 +1,20 @@
 #include "tools/tarn/kept_session.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <optional>
-#include <span>
 #include <system_error>
 
-#include "platform/io/stream_file.h"
-#include "runtime/store/key.h"
 #include "tools/support/count.h"
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
-#include "tools/support/input.h"
+#include "tools/tarn/input_mark.h"
 
 namespace tarn::tools {
 namespace {
 
 volatile std::sig_atomic_t g_asked_to_end = 0;
-std::string g_mark_path;  // "": this process has none
 
 // A second signal ends the program as usual; the last checkpoint stays.
 void catch_signals() {
@@ -34,31 +25,7 @@ void catch_signals() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-// The number in a mark; none without a whole one.
-std::optional<u64> read_mark(const std::string& path) {
-  std::error_code unknown;
-  if (!std::filesystem::is_regular_file(path, unknown)) return std::nullopt;
-  u64 n_tokens = 0;
-  const std::string text = read_file(path, 4096);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n_tokens);
-  if (error != std::errc() || end == text.data() + text.size() || *end != '\n') return std::nullopt;
-  return n_tokens;
-}
-
 }  // namespace
-
-// A name may have any bytes, and a file's name may not.
-std::string mark_path(const std::string& folder, const std::string& name) {
-  const std::array<u8, 32> no_entropy{};  // the same file in every store
-  const store::Key key = store::named_key(store::make_secret(no_entropy), {}, name);
-  std::array<char, 40> file{};
-  std::snprintf(file.data(), file.size(), "%016llx.asked", count(key.low));
-  return (std::filesystem::path(folder) / file.data()).string();
-}
-
-void hand_over() {
-  if (!g_mark_path.empty()) unlink(g_mark_path.c_str());
-}
 
 bool asked_to_end() { return g_asked_to_end != 0; }
 
@@ -81,14 +48,19 @@ bool has_kept_sessions(const Config& config) {
 
 KeptSession::KeptSession(tarn_engine* engine, const SessionOptions& options,
                          const std::string& folder)
-    : name_(options.name), mark_path_(mark_path(folder, options.name)) {
+    : name_(options.name), folder_(folder) {
   const std::string& name = options.name;
   tarn_session* session = nullptr;
-  const int32_t status = tarn_session_restore(engine, nullptr, name.c_str(), &session, &restored_);
+  int32_t status = tarn_session_restore(engine, nullptr, name.c_str(), &session, &restored_);
+  if (options.is_cache && status != TARN_OK && status != TARN_NOT_FOUND) {
+    std::fprintf(stderr, "tarn warning: session %s is computed anew from its messages: %s\n",
+                 escaped(name).c_str(), tarn_error_text());
+    status = TARN_NOT_FOUND;
+  }
   if (status != TARN_NOT_FOUND) check_api(status);
   if (status == TARN_NOT_FOUND && options.must_exist) {
     throw Failure{kExitRefused, "the store has no session " + escaped(name) +
-                                    ", and --session-must-exist was given: tarn sessions lists the "
+                                    ", and --session-must-exist was given: tarn store lists the "
                                     "existing ones; without that flag a new session begins"};
   }
   if (status == TARN_NOT_FOUND) check_api(tarn_session_create(engine, nullptr, &session));
@@ -108,7 +80,8 @@ KeptSession::KeptSession(tarn_engine* engine, const SessionOptions& options,
 }
 
 bool KeptSession::goes_on_with(const std::vector<u32>& input) {
-  const bool was_left = restored_.cut_off != 0 || read_mark(mark_path_) == restored_.turn_begin;
+  const bool was_left =
+      restored_.cut_off != 0 || marked_input(folder_, name_) == restored_.turn_begin;
   if (!was_left || restored_.turn_begin + input.size() > restored_.n_tokens) return false;
   std::vector<u32> turn(input.size());
   u64 n = 0;
@@ -125,13 +98,7 @@ bool KeptSession::goes_on_with(const std::vector<u32>& input) {
 }
 
 void KeptSession::begin_input(bool goes_on) {
-  const std::string begin =
-      std::to_string(goes_on ? restored_.turn_begin : restored_.n_tokens) + "\n";
-  FileWriter file;
-  value_of(file.create(mark_path_.c_str()));
-  value_of(file.write(std::as_bytes(std::span(begin))));
-  value_of(file.finish());
-  g_mark_path = mark_path_;
+  mark_input(folder_, name_, goes_on ? restored_.turn_begin : restored_.n_tokens);
 }
 
 bool KeptSession::has_read(const std::vector<u32>& ids) const {

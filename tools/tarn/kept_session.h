@@ -22,6 +22,7 @@ bool has_kept_sessions(const Config& config);
 struct SessionOptions {
   std::string name;         // empty: not kept
   bool must_exist = false;  // refuses to begin a new session
+  bool is_cache = false;    // the text is kept elsewhere: one that cannot be restored begins anew
   bool is_kept() const { return !name.empty(); }
 };
 
@@ -37,8 +38,7 @@ class KeptSession {
   // Returns whether this input was read, or answered, by a run that did not end in order; then the
   // session is set up as if the input had just been fed.
   bool goes_on_with(const std::vector<u32>& input);
-  // Marks where this run's input begins, before it is fed. The mark goes when the process ends in
-  // order (hand_over()), so that a killed run's answer is given again and not asked for twice.
+  // Marks where this run's input begins, before it is fed (input_mark.h).
   void begin_input(bool goes_on);
   // Whether the session holds exactly this text, computed or not. Throws Failure if it holds
   // another text.
@@ -49,18 +49,12 @@ class KeptSession {
   void write(Json& json) const;
 
  private:
-  std::string name_, mark_path_;
+  std::string name_, folder_;
   std::unique_ptr<ApiSession> session_;
   tarn_restored restored_ = TARN_INIT(tarn_restored);
   const char* state_ = "new";
   u64 n_kept_ = 0;
 };
-
-// Returns the file that marks an input whose answer was not handed over. It has the number of
-// tokens in front of the input.
-std::string mark_path(const std::string& folder, const std::string& name);
-// Removes this process's mark: the answer is with its reader. The last act of main().
-void hand_over();
 
 // Whether SIGINT or SIGTERM came since the first KeptSession began; and throws Stopped if so.
 bool asked_to_end();

@@ -10,7 +10,7 @@
 #include "tools/support/standard_descriptors.h"
 #include "tools/synth/synth.h"
 #include "tools/tarn/commands.h"
-#include "tools/tarn/kept_session.h"
+#include "tools/tarn/input_mark.h"
 
 namespace {
 
@@ -54,11 +54,17 @@ int run_command_line(int argc, char** argv) {
   tarn::tools::add_eval(app);
   tarn::tools::add_verify(app);
   tarn::tools::add_calibrate(app);
-  tarn::tools::add_sessions(app);
   tarn::tools::add_store(app);
   tarn::tools::add_demo(app);
   tarn::tools::add_quantize(app);
   app.add_subcommand("synth", "write a random model of a real shape (tarn synth --help)");
+  if (argc > 1 && std::strcmp(argv[1], "sessions") == 0) {
+    std::fprintf(
+        stderr,
+        "tarn: tarn sessions is tarn store: ls lists, pack NAME -o FILE exports, unpack FILE "
+        "imports, rm NAME deletes\n");
+    return tarn::tools::kExitUsage;
+  }
   if (argc > 1 && argv[1][0] != '-' && !app.has_subcommand(argv[1])) {
     std::fprintf(stderr, "tarn: no command '%s'; tarn --help lists them\n", argv[1]);
     return tarn::tools::kExitUsage;
@@ -97,6 +103,6 @@ int main(int argc, char** argv) {
   static char output_buffer[1 << 16];
   std::setvbuf(stdout, output_buffer, _IOFBF, sizeof output_buffer);
   const int code = tarn::tools::code_after_output("tarn", code_of(argc, argv));
-  if (code == tarn::tools::kExitOk) tarn::tools::hand_over();
+  if (code == tarn::tools::kExitOk) tarn::tools::end_marked_run(code);
   return code;
 }

@@ -31,7 +31,7 @@ struct QuantizeCommand {
   bool requantize = false;
 };
 
-void show_progress(u64 done_bytes, u64 total_bytes) {
+void show_rewritten(u64 done_bytes, u64 total_bytes) {
   std::fprintf(stderr, "\r%5.1f of %.1f GB", static_cast<f64>(done_bytes) / 1e9,
                static_cast<f64>(total_bytes) / 1e9);
 }
@@ -67,7 +67,7 @@ void run(QuantizeCommand& command) {
   options.quant = *quant;
   if (command.requantize) options.requantize = Requantize::accept;
   const bool terminal = isatty(STDERR_FILENO) != 0;
-  if (terminal) options.progress = show_progress;
+  if (terminal) options.progress = show_rewritten;
   const auto start = std::chrono::steady_clock::now();
   const QuantizeReport report = quantize_file(options);
   const std::chrono::duration<f64> elapsed = std::chrono::steady_clock::now() - start;

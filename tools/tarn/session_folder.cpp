@@ -1,6 +1,7 @@
 #include "tools/tarn/session_folder.h"
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -70,7 +71,7 @@ void SessionFolder::pump(u64 timeout_ns) {
   for (u32 i = 0; i < n; ++i) copy_.take(events[i]);
 }
 
-void SessionFolder::open_as(const store::Cut& cut, Change change, Damage damage) {
+void SessionFolder::open_as(const store::Cut& cut, Change change, Use use) {
   require_io();
   const store::StoreLimits limits{.file_bytes = file_bytes_of(cut),
                                   .frame_bytes = cut.frame_bytes,
@@ -78,7 +79,8 @@ void SessionFolder::open_as(const store::Cut& cut, Change change, Damage damage)
                                   .ops_max = kOpsMax,  // and no write budget: the user waits for it
                                   .read_errors_max = ~u32{0},  // bad sectors are counted, not fatal
                                   .keeps = change == Change::none_or_longer,
-                                  .clears_damage = damage == Damage::is_cleared};
+                                  .clears_damage = use == Use::clears,
+                                  .reads_alone = use == Use::reads};
   const u64 bytes = value_of(store::store_bytes(limits));
   store_memory_ = reserve_bytes(reserve_, "store", bytes);
   store::StoreOpenArgs args{.io = io_,
@@ -89,14 +91,23 @@ void SessionFolder::open_as(const store::Cut& cut, Change change, Damage damage)
                             .crc = &crc32c_ways()[0]};
   value_of(fill_random(args.entropy));
   is_open_ = true;
-  value_of(store_.open(args));
+  const Result<void> opened = store_.open(args);
+  if (opened) return;
+  const Figure& figure = opened.error().figures[0];
+  const bool is_held = figure.name != nullptr && std::strcmp(figure.name, "errno") == 0 &&
+                       figure.value == EWOULDBLOCK;
+  if (!is_held) throw_failure(opened.error());
+  throw Failure{kExitIo, path_ +
+                             " is open in another program. If that is tarnd, ask it: tarn store "
+                             "--socket ADDRESS lists, and rm deletes; for the rest stop it. "
+                             "Otherwise wait for the program's end"};
 }
 
 void SessionFolder::require_io() const {
   if (io_ == nullptr) throw Failure{kExitIo, "the disk of " + path_ + " no longer answers"};
 }
 
-bool SessionFolder::open(Damage damage) {
+bool SessionFolder::open(Use use) {
   require_io();
   std::array<std::byte, 3 * kSectorBytes> memory;
   void* at = memory.data();
@@ -105,7 +116,7 @@ bool SessionFolder::open(Damage damage) {
   before_ = value_of(store::read_cut(*io_, crc32c_ways()[0], path_.c_str(),
                                      {static_cast<std::byte*>(at), store::kFramesBegin}));
   if (before_.n_frames > 0) {
-    open_as(before_, Change::none_or_longer, damage);
+    open_as(before_, Change::none_or_longer, use);
     return true;
   }
   std::error_code absent;
@@ -128,16 +139,19 @@ void SessionFolder::close() {
   if (io_ != nullptr) reserve_.release(store_memory_);
 }
 
-SessionFolder::FileFacts SessionFolder::make_room(const std::string& file, const std::string& as) {
-  const bool is_there = open();
+SessionFolder::FileFacts SessionFolder::make_room(const std::string& file,
+                                                  const std::optional<std::string>& tenant,
+                                                  const std::string& as) {
+  const bool is_there = open(Use::writes);
   struct Needs {
     SessionFolder& folder;
+    const std::optional<std::string>& tenant;
     const std::string& as;
     FileFacts facts{};
     store::RecordShape group{};  // of the first session
     store::RecordShape longest_manifest{};
     std::vector<std::pair<store::RecordShape, u64>> records{};  // and how many of them
-  } needs{*this, as};
+  } needs{*this, tenant, as};
   value_of(copy_.look_at(
       file.c_str(),
       [](void* context, const reuse::SessionCopy::FileFacts& facts) {
@@ -150,7 +164,9 @@ SessionFolder::FileFacts SessionFolder::make_room(const std::string& file, const
         const store::RecordShape manifest{facts.head.manifest_bytes + kSectorBytes};
         if (sum.facts.n_sessions++ == 0) sum.group = group, sum.facts.name = session.name;
         sum.facts.n_tokens_max = std::max<u64>(sum.facts.n_tokens_max, session.token_ids.size());
-        if (sum.folder.copy_.find_record(name)) return;  // it is there, or refused
+        const store::Key whose =
+            sum.folder.copy_.tenant_key(sum.tenant ? *sum.tenant : std::string(session.tenant));
+        if (sum.folder.copy_.find_record(name, whose)) return;  // it is there, or refused
         if (manifest.payload_bytes > sum.longest_manifest.payload_bytes)
           sum.longest_manifest = manifest;
         sum.records.push_back({group, u64{facts.head.n_pages} * facts.head.n_layers});
@@ -164,7 +180,7 @@ SessionFolder::FileFacts SessionFolder::make_room(const std::string& file, const
   }
   if (!store::frames_suit(cut.frame_bytes, needs.group.record_bytes())) {
     throw Failure{kExitRefused,
-                  "the sessions in this folder belong to a model with KV of another size: import "
+                  "the sessions in this folder belong to a model with KV of another size: unpack "
                   "into another folder (--store DIR)"};
   }
   u64 n_wanted = 0;

@@ -2,6 +2,7 @@
 // have it open, not both.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "platform/clock/clock.h"
@@ -21,9 +22,10 @@ class SessionFolder {
   SessionFolder& operator=(const SessionFolder&) = delete;
   ~SessionFolder();
 
-  // Returns false if there is no file; then nothing is open.
-  enum class Damage : u8 { stays, is_cleared };  // heads of records that are lost
-  bool open(Damage damage = Damage::stays);
+  // Returns false if there is no file; then nothing is open. What reads alone changes nothing, and
+  // works on read-only media; what clears drops the heads of records that are lost.
+  enum class Use : u8 { reads, writes, clears };
+  bool open(Use use);
   void close();
   reuse::SessionCopy& copy() { return copy_; }
   const store::Store& store() const { return store_; }  // while it is open
@@ -36,14 +38,15 @@ class SessionFolder {
     u64 n_tokens_max = 0;  // of one session
   };
   // Opens it with room for the sessions of this file beside the existing ones: extends the store's
-  // file if needed, or creates one. Without keep_room() the destructor restores its old size. `as`:
-  // the name of the only session, or "".
-  FileFacts make_room(const std::string& file, const std::string& as);
+  // file if needed, or creates one. Without keep_room() the destructor restores its old size.
+  // `tenant`: whose they will be; none: as the file says. `as`: the only session's name, or "".
+  FileFacts make_room(const std::string& file, const std::optional<std::string>& tenant,
+                      const std::string& as);
   void keep_room() { restores_ = false; }
 
  private:
   enum class Change : u8 { none_or_longer, shorter };
-  void open_as(const store::Cut& cut, Change change, Damage damage = Damage::stays);
+  void open_as(const store::Cut& cut, Change change, Use use = Use::writes);
   void require_io() const;
   void pump(u64 timeout_ns);
   void restore();

@@ -31,7 +31,7 @@ void write_space(const char* file, const SpaceUse& space, Json& json) {
   json.key("nameless_bytes").number(space.nameless);
   json.key("indexes_bytes").number(space.indexes);
   json.key("free_bytes").number(space.free);
-  json.key("next_to_leave").text(space.next_to_leave);
+  json.key("evicted_next").text(space.evicted_next);
   json.end_object();
 }
 
@@ -40,15 +40,16 @@ void print_space(const char* file, const SpaceUse& space) {
               format_bytes(space.total()).c_str(), format_bytes(space.sessions).c_str(),
               format_bytes(space.nameless).c_str(), format_bytes(space.indexes).c_str(),
               format_bytes(space.free).c_str());
-  if (space.next_to_leave.empty()) return;
-  std::printf("  when it is full, %s leaves first\n", space.next_to_leave.c_str());
+  if (space.evicted_next.empty()) return;
+  std::printf("  when it is full, %s is evicted first\n", space.evicted_next.c_str());
 }
 
 void list_store(const StoreCommand& command) {
   std::vector<std::pair<const char*, StoreView>> views;
   for (const char* file : kFiles) {
     SessionFolder folder(command.engine.store_dir, file);
-    if (folder.open()) views.push_back({file, view_of(folder)});
+    if (folder.open(SessionFolder::Use::reads))
+      views.push_back({file, view_of(folder, command.tenant)});
   }
   std::vector<SessionRow> rows;
   for (const auto& [file, view] : views)
@@ -71,8 +72,8 @@ void list_store(const StoreCommand& command) {
   for (const auto& [file, view] : views) print_space(file, view.space);
   if (rows.empty()) return;
   std::printf(
-      "  \"leaves after\": so much new KV until a session's first KV is evicted, about. Without an "
-      "engine the order is that of writing: the order of use is not on disk.\n");
+      "  evicted after: new data until this session loses its first KV, about. Without an engine "
+      "the order is that of writing: the order of use is not on disk.\n");
 }
 
 // ---- check ------------------------------------------------------------------------------------
@@ -178,8 +179,8 @@ void check(const StoreCommand& command) {
   json.begin_object().key("files").begin_array();
   for (const char* file : kFiles) {
     SessionFolder folder(command.engine.store_dir, file);
-    using Damage = SessionFolder::Damage;
-    if (!folder.open(command.removes ? Damage::is_cleared : Damage::stays)) continue;
+    using Use = SessionFolder::Use;
+    if (!folder.open(command.removes ? Use::clears : Use::reads)) continue;
     const Found found = check_one(folder, file, command.removes);
     command.json ? write_found(found, json) : print_found(found);
     n_damaged += found.done.n_damaged + found.n_heads;
@@ -201,30 +202,22 @@ void check(const StoreCommand& command) {
 
 // ---- pack -------------------------------------------------------------------------------------
 
-// All sessions, so that those with a common beginning follow one another: it is in the pack once.
-std::vector<std::string> all_names(SessionFolder& folder) {
-  std::vector<SessionRow> rows = view_of(folder).rows;
-  const auto before = [](const store::Key& a, const store::Key& b) {
-    return a.low != b.low ? a.low < b.low : a.high < b.high;
-  };
-  std::sort(rows.begin(), rows.end(), [&](const SessionRow& a, const SessionRow& b) {
-    return std::lexicographical_compare(a.pages.begin(), a.pages.end(), b.pages.begin(),
-                                        b.pages.end(), before);
-  });
-  std::vector<std::string> names;
-  names.reserve(rows.size());
-  for (const SessionRow& row : rows) names.push_back(row.name);
-  return names;
-}
-
 void pack(const StoreCommand& command) {
   SessionFolder folder(command.engine.store_dir);
-  open_for(folder, command, command.names.empty() ? "to pack" : command.names[0]);
-  const auto names = command.names.empty() ? all_names(folder) : command.names;
-  std::vector<const char*> texts;
-  texts.reserve(names.size());
-  for (const std::string& name : names) texts.push_back(name.c_str());
-  const reuse::ExportDone done = value_of(folder.copy().pack(texts, command.file.c_str()));
+  open_for(folder, command, SessionFolder::Use::reads);
+  const std::vector<SessionRow> rows = asked_sessions(folder, command);
+  std::vector<const char*> names;
+  std::vector<store::Key> tenants;
+  for (const SessionRow& row : rows) {
+    names.push_back(row.name.c_str());
+    tenants.push_back(row.tenant_key);
+  }
+  if (rows.empty()) {
+    throw Failure{kExitRefused,
+                  "the store has no sessions to pack: save one first (tarn run --session NAME)"};
+  }
+  const reuse::ExportDone done = value_of(
+      folder.copy().pack({.path = command.file.c_str(), .names = names, .tenants = tenants}));
   std::fprintf(stderr, "sessions: %u, %llu tokens, %llu with their KV, %s in %s\n", done.n_sessions,
                count(done.n_tokens), count(done.n_slots), format_bytes(done.file_bytes).c_str(),
                command.file.c_str());
@@ -258,11 +251,47 @@ constexpr const char* kStoreExamples =
     "  tarn store --socket unix:///run/tarn/tarn.sock\n"
     "  tarn store check --store ~/tarn\n"
     "  tarn store pack manual faq -o docs.pack --store ~/tarn\n"
+    "  tarn store pack -o uid0.pack --tenant uid:0 --store ~/tarn\n"
     "  tarn store unpack docs.pack --store ~/other -m model.gguf\n"
     "  tarn store rm faq --store ~/tarn\n"
-    "\nA pack is one file with several sessions, their tokens and their KV: texts that were read "
-    "once go to other machines. KV computed on any CPU suits every CPU, but no GPU. Unpack only "
-    "from sources that you trust like the folder itself: checksums find damage, not forgery.\n";
+    "\nA pack is one file with sessions, their tokens and their KV: texts that were read once go "
+    "to "
+    "other machines. KV computed on any CPU suits every CPU, but no GPU. Unpack only from sources "
+    "that you trust like the folder itself: checksums find damage, not forgery.\n";
+
+struct Verbs {
+  Command rm, check, pack, unpack;
+};
+
+// What a running tarnd does itself.
+void ask_daemon(const StoreCommand& command, const DaemonClient& daemon, const Verbs& verbs) {
+  const bool is_other = verbs.check.parsed() || verbs.pack.parsed() || verbs.unpack.parsed();
+  if (!command.engine.store_dir.empty() || is_other || command.tenant || command.all) {
+    throw Failure{kExitUsage,
+                  "--socket is for ls and rm NAME, without --store and --tenant: a running tarnd "
+                  "has its store to itself, so stop it for the others"};
+  }
+  if (!verbs.rm.parsed()) return list_by_daemon(daemon, command.json);
+  for (const std::string& name : command.names)
+    daemon.text("DELETE", "/v1/tarn/store/" + url_escaped(name));
+}
+
+void run(const StoreCommand& command, const DaemonClient& daemon, const Verbs& verbs) {
+  if (verbs.rm.parsed() && command.names.empty() != command.all) {
+    throw Failure{kExitUsage, "rm deletes the sessions that it names, or --all: give one of both"};
+  }
+  if (daemon.is_named()) return ask_daemon(command, daemon, verbs);
+  if (command.engine.store_dir.empty()) {
+    throw Failure{kExitUsage,
+                  "which store? Give --store DIR, or --socket for that of a running tarnd"};
+  }
+  verbs.unpack.parsed() ? check_store_folder(command.engine.store_dir) : check_folder(command);
+  if (verbs.rm.parsed()) return remove_sessions(command);
+  if (verbs.check.parsed()) return check(command);
+  if (verbs.pack.parsed()) return pack(command);
+  if (verbs.unpack.parsed()) return import_file(command);
+  list_store(command);
+}
 
 }  // namespace
 
@@ -277,49 +306,33 @@ void add_store(const Command& app) {
       .check(is_not_empty);
   auto daemon = std::make_shared<DaemonClient>();
   daemon->add_to(sub);
+  sub.add_option("--tenant", command->tenant,
+                 "the sessions of this tenant alone; of unpack: whose they are then. Without it "
+                 "those of all, and each keeps its own. \"\": the default tenant");
   sub.add_flag("--json", command->json, "of ls and check: one JSON object on standard output");
 
   sub.add_subcommand("ls", "list the sessions, and how the space is used (the default)");
-  const Command rm = sub.add_subcommand("rm", "delete a session, and KV that no other one shares");
-  rm.add_option("NAME", command->name, "the session's").required();
-  const Command verify = sub.add_subcommand(
-      "check", "read and verify every byte; exit code 74 if something is damaged");
-  verify.add_flag("--remove", command->removes, "remove what is damaged");
-  const Command out = sub.add_subcommand(
-      "pack",
-      "write sessions to one file, which appears when it is whole; KV that one shares with "
-      "the one named before it is written once");
-  out.add_option("NAME", command->names, "the sessions' (default: all)");
-  out.add_option("-o,--output", command->file, "the file; an existing one is replaced").required();
-  const Command in = sub.add_subcommand(
-      "unpack",
-      "add the sessions of a pack; every byte is checked before anything is written, and "
-      "those that are there already are skipped");
-  in.add_option("FILE", command->file, "the pack, or an exported session").required();
-  add_import_options(in, *command);
-  sub.callback([command, daemon, rm, verify, out, in] {
-    if (daemon->is_named()) {
-      if (!command->engine.store_dir.empty() || verify.parsed() || out.parsed() || in.parsed()) {
-        throw Failure{kExitUsage,
-                      "--socket is for ls and rm, without --store: a running tarnd has its store "
-                      "to itself, so stop it for the others"};
-      }
-      if (!rm.parsed()) return list_by_daemon(*daemon, command->json);
-      daemon->text("DELETE", "/v1/tarn/store/" + url_escaped(command->name));
-      return;
-    }
-    if (command->engine.store_dir.empty()) {
-      throw Failure{kExitUsage,
-                    "which store? Give --store DIR, or --socket for that of a running "
-                    "tarnd"};
-    }
-    check_folder(*command, /*must_be_there=*/!in.parsed());
-    if (rm.parsed()) return remove_session(*command);
-    if (verify.parsed()) return check(*command);
-    if (out.parsed()) return pack(*command);
-    if (in.parsed()) return import_file(*command);
-    list_store(*command);
-  });
+  const Verbs verbs{
+      .rm = sub.add_subcommand("rm", "delete sessions, and KV that no other one shares"),
+      .check = sub.add_subcommand(
+          "check", "read and verify every byte; exit code 74 if something is damaged"),
+      .pack = sub.add_subcommand(
+          "pack",
+          "write sessions to one file, which appears when it is whole; KV that one shares with "
+          "the one named before it is written once"),
+      .unpack = sub.add_subcommand(
+          "unpack",
+          "add the sessions of a pack; every byte is checked before anything is written, and "
+          "those that are there already are skipped")};
+  verbs.rm.add_option("NAME", command->names, "the sessions'");
+  verbs.rm.add_flag("--all", command->all, "all sessions, or all of --tenant");
+  verbs.check.add_flag("--remove", command->removes, "remove what is damaged");
+  verbs.pack.add_option("NAME", command->names, "the sessions' (default: all)");
+  verbs.pack.add_option("-o,--output", command->file, "the file; an existing one is replaced")
+      .required();
+  verbs.unpack.add_option("FILE", command->file, "the pack").required();
+  add_import_options(verbs.unpack, *command);
+  sub.callback([command, daemon, verbs] { run(*command, *daemon, verbs); });
 }
 
 }  // namespace tarn::tools

@@ -1,5 +1,7 @@
 #include "tools/tarn/store_view.h"
 
+#include <sys/statvfs.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -11,6 +13,7 @@
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/utc.h"
+#include "tools/tarn/input_mark.h"
 #include "tools/tarn/kept_session.h"
 #include "tools/tarn/message_file.h"
 
@@ -22,23 +25,46 @@ namespace fs = std::filesystem;
 std::string state_of(const reuse::KeptSession& session) {
   const reuse::Manifest& manifest = session.manifest;
   const bool is_read = manifest.n_slots + 1 >= manifest.token_ids.size();
+  // By any engine of this version; one of another kv.type, page or device does so, too.
+  const u32 numerics_id = manifest.identity.numerics_id;
+  const bool is_of_today =
+      (numerics_id == reuse::kCpuNumericsId || numerics_id == reuse::kGpuNumericsId) &&
+      manifest.identity.layout == reuse::kPageLayout;
   std::string state = "complete";
   if (!is_read) state = "cut off in a prompt";
   if (is_read && manifest.sampler.is_generating != 0) state = "cut off in an answer";
+  if (!is_of_today) return state + ", KV of another version: will be computed anew";
   if (session.n_pages_there < session.n_pages) state += ", KV evicted in part";
   return state;
+}
+
+std::string hex_of(u64 bits) {
+  char text[20];
+  std::snprintf(text, sizeof text, "%016llx", count(bits));
+  return text;
+}
+
+// As messages name a session.
+std::string said(const std::string& name, const std::string& tenant) {
+  return escaped(name) + (tenant.empty() ? "" : " of " + escaped(tenant));
+}
+
+// Manifests of the first version have a tenant's key alone.
+std::string tenant_of(const reuse::Manifest& manifest) {
+  return reuse::has_tenant(manifest) ? std::string(manifest.tenant)
+                                     : "unnamed-" + hex_of(manifest.identity.tenant.low);
 }
 
 SessionRow row_of(const reuse::KeptSession& session) {
   const reuse::Manifest& manifest = session.manifest;
   const u32 kv_type = manifest.identity.kv_type;
-  char model[20];
-  std::snprintf(model, sizeof model, "%016llx", count(manifest.identity.model.low));
   return {.name = std::string(manifest.name),
-          .model = model,
+          .tenant = tenant_of(manifest),
+          .model = hex_of(manifest.identity.model.low),
           .kv_type = kv_type < std::size(kKvTypeNames) ? kKvTypeNames[kv_type] : "unknown",
           .state = state_of(session),
           .saved_at = manifest.saved_at_s == 0 ? "" : utc_at(manifest.saved_at_s),
+          .tenant_key = manifest.identity.tenant,
           .n_tokens = manifest.token_ids.size(),
           .n_kept = std::min<u64>(u64{session.n_pages_there} * manifest.identity.page_tokens,
                                   manifest.n_slots),
@@ -62,12 +88,13 @@ std::string age_of(u64 saved_at_s) {
 // Collects what one look at the file's records tells.
 class Viewer {
  public:
-  explicit Viewer(const store::Store& store)
+  Viewer(const store::Store& store, const std::optional<store::Key>& tenant)
       : store_(store),
+        tenant_(tenant),
         index_(store.index()),
         frame_bytes_(store.stats().frame_bytes),
         owners_(index_.n_frames()),
-        leaves_after_(index_.n_frames(), 0) {
+        after_bytes_(index_.n_frames(), 0) {
     // The oldest of two orders of use, of extents and of all others: each begins with the record
     // that has no older one, and goes on to the younger.
     std::array<u32, 2> oldest = {store::kNoFrame, store::kNoFrame};
@@ -79,8 +106,8 @@ class Viewer {
     u64 n_before = index_.n_free();
     for (const u32 first : oldest) {
       for (u32 i = first; i != store::kNoFrame; i = index_.frame(i).younger) {
-        if (first_to_leave_ == store::kNoFrame) first_to_leave_ = i;
-        leaves_after_[i] = n_before * frame_bytes_;
+        if (first_evicted_ == store::kNoFrame) first_evicted_ = i;
+        after_bytes_[i] = n_before * frame_bytes_;
         n_before += index_.frame(i).n_frames;
       }
     }
@@ -91,10 +118,10 @@ class Viewer {
     const reuse::Manifest& manifest = session.manifest;
     const auto manifest_record =
         store_.find(store::named_key(store_.secret(), manifest.identity.tenant, manifest.name));
-    row.leaves_after_bytes = index_.n_frames() * frame_bytes_;
+    row.evicted_after_bytes = index_.n_frames() * frame_bytes_;
     const auto own = [&](store::RecordRef ref) {
-      if (owners_[ref.frame_idx].empty()) owners_[ref.frame_idx] = row.name;
-      row.leaves_after_bytes = std::min(row.leaves_after_bytes, leaves_after_[ref.frame_idx]);
+      if (owners_[ref.frame_idx].empty()) owners_[ref.frame_idx] = said(row.name, row.tenant);
+      row.evicted_after_bytes = std::min(row.evicted_after_bytes, after_bytes_[ref.frame_idx]);
     };
     if (manifest_record) own(*manifest_record);
     const u64 n_groups = u64{session.n_pages} * manifest.identity.n_cache_layers;
@@ -104,7 +131,7 @@ class Viewer {
     for (u32 page = 0; page < session.n_pages; ++page) {
       row.pages.push_back(reuse::page_key(manifest, page));
     }
-    rows_.push_back(std::move(row));
+    if (!tenant_ || row.tenant_key == *tenant_) rows_.push_back(std::move(row));
   }
 
   StoreView done() {
@@ -124,11 +151,11 @@ class Viewer {
                                                                                : use.nameless;
       kind += entry.n_frames * frame_bytes_;
     }
-    const u32 next = first_to_leave_;
+    const u32 next = first_evicted_;
     if (next == store::kNoFrame) return use;
-    use.next_to_leave = is_index(index_.frame(next)) ? "an index of a session"
-                        : owners_[next].empty()      ? "KV that no session names"
-                                                     : "session " + escaped(owners_[next]);
+    use.evicted_next = is_index(index_.frame(next)) ? "an index of a session"
+                       : owners_[next].empty()      ? "KV that no session names"
+                                                    : "session " + owners_[next];
     return use;
   }
   static u32 order_of(const store::IndexEntry& entry) {
@@ -139,11 +166,12 @@ class Viewer {
   }
 
   const store::Store& store_;
+  std::optional<store::Key> tenant_;
   const store::RecordIndex& index_;
   u64 frame_bytes_;
   std::vector<std::string> owners_;  // by frame: the session that names its record
-  std::vector<u64> leaves_after_;    // by frame
-  u32 first_to_leave_ = store::kNoFrame;
+  std::vector<u64> after_bytes_;     // by frame
+  u32 first_evicted_ = store::kNoFrame;
   std::vector<SessionRow> rows_;
 };
 
@@ -157,25 +185,27 @@ void import_by_engine(const StoreCommand& command, SessionFolder& folder,
   Config config = options.config();
   keep_sessions(config);
   const EngineHandle engine(options, config);
-  check_api(tarn_store_unpack(engine.get(), command.file.c_str(),
-                              command.as.empty() ? nullptr : command.as.c_str(), &done));
+  check_api(tarn_store_unpack(
+      engine.get(), command.tenant ? command.tenant->c_str() : TARN_ALL_TENANTS,
+      command.file.c_str(), command.as.empty() ? nullptr : command.as.c_str(), &done));
 }
 
-void print_imported(const reuse::ImportedSession& session) {
-  if (session.was_there && session.n_groups_new == 0) {
-    std::fprintf(stderr, "session %s: already there, skipped\n", escaped(session.name).c_str());
+void print_imported(const std::string& session, const reuse::ImportedSession& done) {
+  if (done.was_there && done.n_groups_new == 0) {
+    std::fprintf(stderr, "session %s: already there, skipped\n", session.c_str());
     return;
   }
-  std::fprintf(stderr, "session %s: %s, %llu tokens, %llu with their KV\n",
-               escaped(session.name).c_str(),
-               session.was_there ? "already there, missing KV added" : "imported",
-               count(session.n_tokens), count(session.n_slots));
+  std::fprintf(stderr, "session %s: %s, %llu tokens, %llu with their KV\n", session.c_str(),
+               done.was_there ? "already there, missing KV added" : "imported",
+               count(done.n_tokens), count(done.n_slots));
 }
 
 }  // namespace
 
-StoreView view_of(SessionFolder& folder) {
-  Viewer viewer(folder.store());
+StoreView view_of(SessionFolder& folder, const std::optional<std::string>& tenant) {
+  std::optional<store::Key> key;
+  if (tenant) key = folder.copy().tenant_key(*tenant);
+  Viewer viewer(folder.store(), key);
   folder.copy().list(
       [](void* context, const reuse::KeptSession& session) {
         static_cast<Viewer*>(context)->add(session);
@@ -185,17 +215,23 @@ StoreView view_of(SessionFolder& folder) {
 }
 
 void print_sessions(const std::vector<SessionRow>& rows) {
-  size_t n_name = 4;
-  for (const SessionRow& row : rows) n_name = std::max(n_name, escaped(row.name).size());
-  const int width = static_cast<int>(n_name);
-  std::printf("%-*s %10s %10s %12s  %-16s %-7s %-20s %7s %12s  %s\n", width, "name", "tokens",
-              "with KV", "on disk", "model", "KV", "last saved", "age", "leaves after", "state");
+  size_t n_name = 4, n_tenant = 6;
   for (const SessionRow& row : rows) {
-    std::printf("%-*s %10llu %10llu %12s  %-16s %-7s %-20s %7s %12s  %s\n", width,
-                escaped(row.name).c_str(), count(row.n_tokens), count(row.n_kept),
-                format_bytes(row.bytes).c_str(), row.model.c_str(), row.kv_type.c_str(),
-                row.saved_at.empty() ? "-" : row.saved_at.c_str(), age_of(row.saved_at_s).c_str(),
-                format_bytes(row.leaves_after_bytes).c_str(), row.state.c_str());
+    n_name = std::max(n_name, escaped(row.name).size());
+    n_tenant = std::max(n_tenant, escaped(row.tenant).size());
+  }
+  const int name_width = static_cast<int>(n_name), tenant_width = static_cast<int>(n_tenant);
+  std::printf("%-*s %-*s %10s %10s %12s  %-16s %-7s %-20s %7s %13s  %s\n", name_width, "name",
+              tenant_width, "tenant", "tokens", "with KV", "on disk", "model", "KV", "last saved",
+              "age", "evicted after", "state");
+  for (const SessionRow& row : rows) {
+    std::printf("%-*s %-*s %10llu %10llu %12s  %-16s %-7s %-20s %7s %13s  %s\n", name_width,
+                escaped(row.name).c_str(), tenant_width,
+                row.tenant.empty() ? "-" : escaped(row.tenant).c_str(), count(row.n_tokens),
+                count(row.n_kept), format_bytes(row.bytes).c_str(), row.model.c_str(),
+                row.kv_type.c_str(), row.saved_at.empty() ? "-" : row.saved_at.c_str(),
+                age_of(row.saved_at_s).c_str(), format_bytes(row.evicted_after_bytes).c_str(),
+                row.state.c_str());
   }
 }
 
@@ -204,6 +240,7 @@ void write_sessions(const std::vector<SessionRow>& rows, Json& json) {
   for (const SessionRow& row : rows) {
     json.begin_object();
     json.key("name").text(row.name);
+    json.key("tenant").text(row.tenant);
     json.key("tokens").number(row.n_tokens);
     json.key("kv_tokens").number(row.n_kept);
     json.key("bytes").number(row.bytes);
@@ -211,66 +248,108 @@ void write_sessions(const std::vector<SessionRow>& rows, Json& json) {
     json.key("kv_type").text(row.kv_type);
     json.key("saved_at").text(row.saved_at);
     json.key("revision").number(row.revision);
-    json.key("leaves_after_bytes").number(row.leaves_after_bytes);
+    json.key("evicted_after_bytes").number(row.evicted_after_bytes);
     json.key("state").text(row.state);
     json.end_object();
   }
   json.end_array();
 }
 
-void check_folder(const StoreCommand& command, bool must_be_there) {
+void check_folder(const StoreCommand& command) {
   const std::string& folder = command.engine.store_dir;
   std::error_code unknown;  // then the check reports it
-  if (must_be_there && fs::symlink_status(folder, unknown).type() == fs::file_type::not_found) {
+  if (fs::symlink_status(folder, unknown).type() == fs::file_type::not_found) {
     throw Failure{kExitIo, folder + ": there is no such folder (--store DIR of tarn run)"};
   }
-  check_store_folder(folder);
+  struct statvfs media {};
+  const bool is_read_only = statvfs(folder.c_str(), &media) == 0 && (media.f_flag & ST_RDONLY) != 0;
+  if (!is_read_only) check_store_folder(folder);
 }
 
-void open_for(SessionFolder& folder, const StoreCommand& command, const std::string& name) {
-  if (folder.open()) return;
-  throw Failure{kExitRefused, "no session " + escaped(name) + ": " + command.engine.store_dir +
+void open_for(SessionFolder& folder, const StoreCommand& command, SessionFolder::Use use) {
+  if (folder.open(use)) return;
+  const std::string what = command.names.empty() ? "" : " " + escaped(command.names[0]);
+  throw Failure{kExitRefused, "no session" + what + ": " + command.engine.store_dir +
                                   " has no sessions (tarn store ls --store DIR lists them)"};
 }
 
-void remove_session(const StoreCommand& command) {
+std::vector<SessionRow> asked_sessions(SessionFolder& folder, const StoreCommand& command) {
+  std::vector<SessionRow> rows = view_of(folder, command.tenant).rows;
+  if (command.names.empty()) {
+    const auto before = [](const store::Key& a, const store::Key& b) {
+      return a.low != b.low ? a.low < b.low : a.high < b.high;
+    };
+    std::sort(rows.begin(), rows.end(), [&](const SessionRow& a, const SessionRow& b) {
+      return std::lexicographical_compare(a.pages.begin(), a.pages.end(), b.pages.begin(),
+                                          b.pages.end(), before);
+    });
+    return rows;
+  }
+  std::vector<SessionRow> asked;
+  for (const std::string& name : command.names) {
+    const SessionRow* found = nullptr;
+    for (const SessionRow& row : rows) {
+      if (row.name != name) continue;
+      if (found != nullptr) {
+        throw Failure{kExitUsage, "several tenants have a session " + escaped(name) +
+                                      ": name one with --tenant (tarn store lists them; --tenant "
+                                      "\"\" is the default one, which it shows as -)"};
+      }
+      found = &row;
+    }
+    if (found != nullptr) {
+      asked.push_back(*found);
+    } else {  // its own error: it is not there, or its manifest is damaged
+      const store::Key tenant = folder.copy().tenant_key(command.tenant.value_or(""));
+      value_of(folder.copy().find_record(name, tenant));
+      throw Failure{kExitIo, "the session " + escaped(name) +
+                                 " is damaged: tarn store check --remove drops it"};
+    }
+  }
+  return asked;
+}
+
+void remove_sessions(const StoreCommand& command) {
   SessionFolder folder(command.engine.store_dir);
-  open_for(folder, command, command.name);
-  const reuse::DeleteDone done = value_of(folder.copy().erase(command.name));
-  std::fprintf(stderr, "session %s: deleted, %llu records; %llu shared with others stay\n",
-               escaped(command.name).c_str(), count(done.n_erased), count(done.n_shared));
-  std::error_code not_there;
-  fs::remove(mark_path(command.engine.store_dir, command.name), not_there);
-  if (!wrong_chat_name(command.name).empty()) return;
-  fs::remove(message_path(command.engine.store_dir, command.name), not_there);
+  open_for(folder, command, SessionFolder::Use::writes);
+  for (const SessionRow& row : asked_sessions(folder, command)) {
+    const reuse::DeleteDone done = value_of(folder.copy().erase(row.name, row.tenant_key));
+    std::fprintf(stderr, "session %s: deleted, %llu records; %llu shared with others stay\n",
+                 said(row.name, row.tenant).c_str(), count(done.n_erased), count(done.n_shared));
+    if (!(row.tenant_key == store::Key{})) continue;  // below are files of tarn run and tarn chat
+    forget_mark(command.engine.store_dir, row.name);
+    std::error_code not_there;
+    if (wrong_chat_name(row.name).empty())
+      fs::remove(message_path(command.engine.store_dir, row.name), not_there);
+  }
 }
 
 void import_file(const StoreCommand& command) {
   SessionFolder folder(command.engine.store_dir);
-  const SessionFolder::FileFacts facts = folder.make_room(command.file, command.as);
+  const SessionFolder::FileFacts facts = folder.make_room(command.file, command.tenant, command.as);
   if (command.engine.model.empty()) {
     // Printed when all of them are there.
     std::vector<std::pair<std::string, reuse::ImportedSession>> sessions;
-    value_of(folder.copy().read({.path = command.file.c_str(),
-                                 .name = command.as,
-                                 .on_session =
-                                     [](void* context, const reuse::ImportedSession& session) {
-                                       static_cast<decltype(sessions)*>(context)->push_back(
-                                           {std::string(session.name), session});
-                                     },
-                                 .context = &sessions}));
-    for (auto& [name, session] : sessions) {
-      session.name = name;
-      print_imported(session);
-    }
+    std::optional<std::string_view> tenant;
+    if (command.tenant) tenant = *command.tenant;
+    value_of(folder.copy().read(
+        {.path = command.file.c_str(),
+         .name = command.as,
+         .tenant = tenant,
+         .on_session =
+             [](void* context, const reuse::ImportedSession& session) {
+               static_cast<decltype(sessions)*>(context)->push_back(
+                   {said(std::string(session.name), std::string(session.tenant)), session});
+             },
+         .context = &sessions}));
+    for (const auto& [name, session] : sessions) print_imported(name, session);
   } else {
     tarn_unpacked done = TARN_INIT(tarn_unpacked);
     import_by_engine(command, folder, facts, done);
     if (done.n_sessions == 1) {
-      print_imported({.name = command.as.empty() ? facts.name : command.as,
-                      .n_tokens = done.n_tokens,
-                      .n_slots = done.n_kept,
-                      .was_there = done.n_there > 0});
+      print_imported(
+          escaped(command.as.empty() ? facts.name : command.as),
+          {.n_tokens = done.n_tokens, .n_slots = done.n_kept, .was_there = done.n_there > 0});
     } else {
       std::fprintf(stderr, "sessions: %u, %u imported, %u already there\n", done.n_sessions,
                    done.n_sessions - done.n_there, done.n_there);

@@ -95,7 +95,7 @@ TEST_CASE("an engine opens nothing as descriptor 0, 1 or 2") {
         REQUIRE(tarn_session_feed(session, ids.data(), ids.size()) == TARN_OK);
         n_answered = test::run(session, 4).tokens.size();
         REQUIRE(tarn_session_save(session, "talk") == TARN_OK);
-        REQUIRE(tarn_session_export(host.engine, "talk", pack.path().c_str()) == TARN_OK);
+        REQUIRE(tarn_store_pack(host.engine, nullptr, nullptr, 0, pack.path().c_str()) == TARN_OK);
         event_fd = tarn_engine_fd(host.engine);
         used = used_of(closed);
       }

@@ -195,16 +195,6 @@ inline constexpr HandleCall kHandleCalls[] = {
        return is_refusal(on, tarn_ingest(on.engine, nullptr, "other", &kAnyId, 1, &ingested)) &&
               is_zeroed(ingested);
      }},
-    {"tarn_session_export",
-     [](const Handles& on) {
-       return is_refusal(on, tarn_session_export(on.engine, "kept", on.path.c_str()));
-     }},
-    {"tarn_session_import",
-     [](const Handles& on) {
-       return is_refusal(on, tarn_session_import(on.engine, on.path.c_str(), nullptr));
-     }},
-    {"tarn_session_delete",
-     [](const Handles& on) { return is_refusal(on, tarn_session_delete(on.engine, "kept")); }},
     {"tarn_store_list",
      [](const Handles& on) {
        auto row = filled<tarn_stored>();
@@ -222,12 +212,13 @@ inline constexpr HandleCall kHandleCalls[] = {
      }},
     {"tarn_store_pack",
      [](const Handles& on) {
-       return is_refusal(on, tarn_store_pack(on.engine, nullptr, 0, on.path.c_str()));
+       return is_refusal(on, tarn_store_pack(on.engine, nullptr, nullptr, 0, on.path.c_str()));
      }},
     {"tarn_store_unpack",
      [](const Handles& on) {
        auto unpacked = filled<tarn_unpacked>();
-       return is_refusal(on, tarn_store_unpack(on.engine, on.path.c_str(), nullptr, &unpacked)) &&
+       return is_refusal(
+                  on, tarn_store_unpack(on.engine, nullptr, on.path.c_str(), nullptr, &unpacked)) &&
               is_zeroed(unpacked);
      }},
     // The forms that return at once.
@@ -337,13 +328,13 @@ inline constexpr HandleCall kHandleCalls[] = {
      }},
     {"tarn_submit_store_pack",
      [](const Handles& on) {
-       return is_refusal(on,
-                         tarn_submit_store_pack(on.engine, nullptr, 0, on.path.c_str(), nullptr));
+       return is_refusal(
+           on, tarn_submit_store_pack(on.engine, nullptr, nullptr, 0, on.path.c_str(), nullptr));
      }},
     {"tarn_submit_store_unpack",
      [](const Handles& on) {
        auto unpacked = filled<tarn_unpacked>();
-       return is_refusal(on, tarn_submit_store_unpack(on.engine, on.path.c_str(), nullptr,
+       return is_refusal(on, tarn_submit_store_unpack(on.engine, nullptr, on.path.c_str(), nullptr,
                                                       &unpacked, nullptr)) &&
               is_zeroed(unpacked);
      }},

@@ -47,31 +47,27 @@ TEST_CASE("a session goes from one engine to another by way of a file") {
   REQUIRE(tarn_session_feed(session, ids.data(), ids.size()) == TARN_OK);
   (void)run(session, 10);
   REQUIRE(tarn_session_save(session, "talk") == TARN_OK);
-  REQUIRE(tarn_session_export(first.engine, "talk", file.path().c_str()) == TARN_OK);
-  CHECK(tarn_session_export(first.engine, "nobody", file.path().c_str()) == TARN_NOT_FOUND);
-  CHECK(tarn_session_export(first.engine, "talk", "/nowhere/at/all") == TARN_IO_FAILED);
-  CHECK(tarn_session_export(first.engine, nullptr, file.path().c_str()) == TARN_INVALID_REQUEST);
-  CHECK(tarn_session_export(first.engine, "talk", nullptr) == TARN_INVALID_REQUEST);
-  CHECK(tarn_session_export(nullptr, "talk", file.path().c_str()) == TARN_INVALID_REQUEST);
+  constexpr const char* kTalk[] = {"talk"};
+  REQUIRE(tarn_store_pack(first.engine, nullptr, kTalk, 1, file.path().c_str()) == TARN_OK);
   REQUIRE(tarn_session_feed(session, more.data(), more.size()) == TARN_OK);
   const std::vector<u32> want = run(session, 20).tokens;
 
   {
     const test::TempDir wrong("kept_wrong");
     Host other(other_model.path(), toml_of(wrong).c_str());
-    CHECK(tarn_session_import(other.engine, file.path().c_str(), nullptr) == TARN_INVALID_REQUEST);
+    CHECK(tarn_store_unpack(other.engine, nullptr, file.path().c_str(), nullptr, nullptr) ==
+          TARN_INVALID_REQUEST);
     CHECK(error().find("another model") != std::string::npos);
   }
   Host second(model.path(), toml_of(there).c_str());
-  REQUIRE(tarn_session_import(second.engine, file.path().c_str(), "moved") == TARN_OK);
-  REQUIRE(tarn_session_import(second.engine, file.path().c_str(), nullptr) == TARN_OK);
-  CHECK(tarn_session_import(second.engine, file.path().c_str(), nullptr) == TARN_OK);  // the same
-  CHECK(tarn_session_import(second.engine, nullptr, nullptr) == TARN_INVALID_REQUEST);
-  CHECK(tarn_session_import(nullptr, file.path().c_str(), nullptr) == TARN_INVALID_REQUEST);
-  CHECK(tarn_session_delete(second.engine, "talk") == TARN_OK);
-  CHECK(tarn_session_delete(second.engine, "talk") == TARN_NOT_FOUND);
-  CHECK(tarn_session_delete(second.engine, nullptr) == TARN_INVALID_REQUEST);
-  CHECK(tarn_session_delete(nullptr, "talk") == TARN_INVALID_REQUEST);
+  for (const char* name : {"moved", static_cast<const char*>(nullptr)}) {
+    REQUIRE(tarn_store_unpack(second.engine, nullptr, file.path().c_str(), name, nullptr) ==
+            TARN_OK);
+  }
+  CHECK(tarn_store_remove(second.engine, nullptr, "talk") == TARN_OK);
+  CHECK(tarn_store_remove(second.engine, nullptr, "talk") == TARN_NOT_FOUND);
+  CHECK(tarn_store_remove(second.engine, nullptr, nullptr) == TARN_INVALID_REQUEST);
+  CHECK(tarn_store_remove(nullptr, nullptr, "talk") == TARN_INVALID_REQUEST);
   tarn_session* moved = nullptr;
   tarn_restored restored = TARN_INIT(tarn_restored);
   CHECK(tarn_session_restore(second.engine, nullptr, "talk", &moved, nullptr) == TARN_NOT_FOUND);
@@ -79,11 +75,96 @@ TEST_CASE("a session goes from one engine to another by way of a file") {
   CHECK(restored.n_tokens == 310);
   CHECK(restored.n_computed == 309);
   CHECK(restored.cut_off == 0);
-  CHECK(tarn_session_delete(second.engine, "moved") == TARN_INVALID_REQUEST);  // it is open
+  CHECK(tarn_store_remove(second.engine, nullptr, "moved") == TARN_INVALID_REQUEST);  // it is open
   REQUIRE(tarn_session_feed(moved, more.data(), more.size()) == TARN_OK);
   CHECK(run(moved, 20).tokens == want);
   tarn_session_destroy(moved);
-  CHECK(tarn_session_delete(second.engine, "moved") == TARN_OK);
+  CHECK(tarn_store_remove(second.engine, nullptr, "moved") == TARN_OK);
+}
+
+TEST_CASE("a session that was saved with other settings is computed anew, and says which") {
+  const SmallModel model("llama", "q8_0"), other_model("llama", "q8_0", 2);
+  const test::TempDir folder("kept_upgrade"), fresh("kept_fresh");
+  const std::vector<u32> ids = test::random_ids(1, 300), more = test::random_ids(2, 30);
+  std::vector<u32> said;
+  {
+    Host before(model.path(), toml_of(folder).c_str());
+    tarn_session* session = before.session();
+    REQUIRE(tarn_session_feed(session, ids.data(), ids.size()) == TARN_OK);
+    said = run(session, 10).tokens;
+    REQUIRE(tarn_session_save(session, "talk") == TARN_OK);
+  }
+  struct Case {
+    const char* toml;
+    const char* says;
+    bool waits;  // until all is computed, before more is fed
+  };
+  const Case cases[] = {
+      {"kv.type = 'q8_0'\n", "was saved with kv.type = f16; this engine has q8_0", false},
+      {"kv.type = 'q4_0'\n", "was saved with kv.type = q8_0; this engine has q4_0", true},
+      {"kv.page_tokens = 16\n", "was saved with kv.page_tokens = 64; this engine has 16", false},
+      {"kv.page_tokens = 32\n", "was saved with kv.page_tokens = 16; this engine has 32", true},
+  };
+  std::vector<u32> tokens = ids;
+  tokens.insert(tokens.end(), said.begin(), said.end());
+  for (const Case& c : cases) {
+    CAPTURE(c.says);
+    Host after(model.path(), (toml_of(folder) + c.toml).c_str());
+    uint64_t n_rows = 0;
+    tarn_stored row = TARN_INIT(tarn_stored);
+    REQUIRE(tarn_store_list(after.engine, nullptr, &row, 1, &n_rows) == TARN_OK);
+    CHECK(row.n_tokens == tokens.size());
+    CHECK(row.n_kept == 0);  // of this engine's KV
+    tarn_session* session = nullptr;
+    tarn_restored restored = TARN_INIT(tarn_restored);
+    REQUIRE(tarn_session_restore(after.engine, nullptr, "talk", &session, &restored) == TARN_OK);
+    CHECK(restored.n_tokens == tokens.size());
+    CHECK(restored.n_computed == 0);
+    CHECK(restored.cut_off == 0);
+    if (c.waits) REQUIRE(tarn_session_wait(session, -1) == TARN_OK);
+    REQUIRE(tarn_session_feed(session, more.data(), more.size()) == TARN_OK);
+    const std::vector<u32> answer = run(session, 10).tokens;
+    REQUIRE(tarn_session_save(session, "talk") == TARN_OK);
+    CHECK(after.log.find(c.says) != std::string::npos);
+    // As a session that was fed the same tokens.
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    Host own(model.path(), (toml_of(fresh) + c.toml).c_str());
+    tarn_session* want = own.session();
+    REQUIRE(tarn_session_feed(want, tokens.data(), tokens.size()) == TARN_OK);
+    CHECK(run(want, 10).tokens == answer);
+    tokens.insert(tokens.end(), answer.begin(), answer.end());
+  }
+  Host other(other_model.path(), toml_of(folder).c_str());
+  tarn_session* session = nullptr;
+  CHECK(tarn_session_restore(other.engine, nullptr, "talk", &session, nullptr) ==
+        TARN_INVALID_REQUEST);
+  CHECK(error().find("is of another model") != std::string::npos);
+  CHECK(error().find("was saved with model = ") != std::string::npos);
+  CHECK(error().find("; this engine has ") != std::string::npos);
+}
+
+TEST_CASE("the first input after a restore is one of its own, also while KV is computed anew") {
+  const SmallModel model("llama", "q8_0");
+  const test::TempDir folder("kept_turn");
+  const std::vector<u32> ids = test::random_ids(1, 900), more = test::random_ids(2, 30);
+  {
+    Host before(model.path(), toml_of(folder).c_str());
+    tarn_session* session = before.session();
+    REQUIRE(tarn_session_feed(session, ids.data(), ids.size()) == TARN_OK);
+    REQUIRE(tarn_session_wait(session, -1) == TARN_OK);
+    REQUIRE(tarn_session_save(session, "talk") == TARN_OK);
+  }
+  const std::string q8 = toml_of(folder) + "kv.type = 'q8_0'\n";
+  for (u32 i = 0; i < 2; ++i) {
+    Host after(model.path(), q8.c_str());
+    tarn_session* session = nullptr;
+    tarn_restored restored = TARN_INIT(tarn_restored);
+    REQUIRE(tarn_session_restore(after.engine, nullptr, "talk", &session, &restored) == TARN_OK);
+    if (i == 1) CHECK(restored.turn_begin == ids.size());
+    if (i == 1) break;
+    REQUIRE(tarn_session_feed(session, more.data(), more.size()) == TARN_OK);  // at once
+    REQUIRE(tarn_session_save(session, "talk") == TARN_OK);
+  }
 }
 
 TEST_CASE("reading that was cut off shows where it is after a restart, and ends when asked") {

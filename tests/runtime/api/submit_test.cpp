@@ -53,7 +53,7 @@ struct World {
     REQUIRE(tarn_session_feed(saved, ids.data(), 20) == TARN_OK);
     REQUIRE(tarn_session_save(saved, "saved") == TARN_OK);
     tarn_session_destroy(saved);
-    REQUIRE(tarn_store_pack(host.engine, nullptr, 0, packed().c_str()) == TARN_OK);
+    REQUIRE(tarn_store_pack(host.engine, nullptr, nullptr, 0, packed().c_str()) == TARN_OK);
   }
   std::string toml(bool keeps) const {
     if (!keeps) return "kv.context_tokens = 512\n";
@@ -223,16 +223,19 @@ constexpr SubmitCase kCases[] = {
      [](World& w) { return tarn_store_check(w.host.engine, 0, &w.checked); }},
     {"tarn_submit_store_pack",
      [](World& w, void* r) {
-       return tarn_submit_store_pack(w.host.engine, nullptr, 0, w.again_path.c_str(), r);
-     },
-     [](World& w) { return tarn_store_pack(w.host.engine, nullptr, 0, w.again_path.c_str()); }},
-    {"tarn_submit_store_unpack",
-     [](World& w, void* r) {
-       return tarn_submit_store_unpack(w.host.engine, w.packed_path.c_str(), nullptr, &w.unpacked,
-                                       r);
+       return tarn_submit_store_pack(w.host.engine, nullptr, nullptr, 0, w.again_path.c_str(), r);
      },
      [](World& w) {
-       return tarn_store_unpack(w.host.engine, w.packed_path.c_str(), nullptr, &w.unpacked);
+       return tarn_store_pack(w.host.engine, nullptr, nullptr, 0, w.again_path.c_str());
+     }},
+    {"tarn_submit_store_unpack",
+     [](World& w, void* r) {
+       return tarn_submit_store_unpack(w.host.engine, nullptr, w.packed_path.c_str(), nullptr,
+                                       &w.unpacked, r);
+     },
+     [](World& w) {
+       return tarn_store_unpack(w.host.engine, nullptr, w.packed_path.c_str(), nullptr,
+                                &w.unpacked);
      }},
 };
 
@@ -321,8 +324,8 @@ TEST_CASE("what is wrong by itself is refused at once, without a reply") {
       tarn_submit_store_list(engine, nullptr, nullptr, 1, &w.n, &w),
       tarn_submit_store_remove(engine, nullptr, nullptr, &w),
       tarn_submit_store_check(engine, 0, nullptr, &w),
-      tarn_submit_store_pack(engine, nullptr, 1, "x", &w),
-      tarn_submit_store_unpack(engine, nullptr, nullptr, nullptr, &w),
+      tarn_submit_store_pack(engine, nullptr, nullptr, 1, "x", &w),
+      tarn_submit_store_unpack(engine, nullptr, nullptr, nullptr, nullptr, &w),
   };
   for (u64 i = 0; i < std::size(refused); ++i) {
     CAPTURE(i);

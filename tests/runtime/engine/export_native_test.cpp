@@ -93,7 +93,8 @@ TEST_CASE("an exported session goes on in another store with the bits of one tha
         Life second(model, how, other_disk);
         CHECK(lab::Probe::tiers(first.engine()).store.store().secret() !=
               lab::Probe::tiers(second.engine()).store.store().secret());
-        const auto imported = second.engine().archive().import_from(folder.file().c_str(), "moved");
+        const auto imported =
+            second.engine().archive().import_from(folder.file().c_str(), {}, "moved");
         REQUIRE(imported.has_value());
         CHECK(imported->n_tokens == done.n_tokens);
         CHECK(imported->n_groups_new == kLayers * ((n_prompt + 19 + 15) / 16));
@@ -117,15 +118,15 @@ TEST_CASE("what the store has already is not written again; what it has lost is 
   save_one(life, "talk", 200);
   (void)exported(life, folder.file());
   const Holds before = holds(life);
-  const auto again = life.engine().archive().import_from(folder.file().c_str(), "copy");
+  const auto again = life.engine().archive().import_from(folder.file().c_str(), {}, "copy");
   REQUIRE(again.has_value());
   CHECK(again->n_groups_new == 0);
   CHECK(holds(life).n_records == before.n_records + 1);
-  const auto same = life.engine().archive().import_from(folder.file().c_str(), "");
+  const auto same = life.engine().archive().import_from(folder.file().c_str(), {}, "");
   REQUIRE(same.has_value());
   CHECK(same->n_there == 1);
   save_one(life, "other", 30);
-  const auto taken = life.engine().archive().import_from(folder.file().c_str(), "other");
+  const auto taken = life.engine().archive().import_from(folder.file().c_str(), {}, "other");
   REQUIRE_FALSE(taken.has_value());
   CHECK(taken.error().status == Status::invalid_request);
   CHECK(std::string(taken.error().detail.c_str()) == "other");
@@ -146,7 +147,7 @@ TEST_CASE("what the store has already is not written again; what it has lost is 
   CHECK(cut->n_tokens == 220);
   SimDisk other_disk(2);
   Life other(model, {}, other_disk);
-  REQUIRE(other.engine().archive().import_from(folder.file("b").c_str(), "").has_value());
+  REQUIRE(other.engine().archive().import_from(folder.file("b").c_str(), {}, "").has_value());
   const SessionIdx restored = other.restore();
   CHECK(other.engine().session_state(restored).sequence.n_slots() == cut->n_slots);
   other.open.run();  // the rest is computed anew
@@ -179,7 +180,7 @@ TEST_CASE("a session of another model, or of other settings, is refused by the f
     SimDisk other_disk(2);
     Life other(*c.model, c.how, other_disk);
     const Holds before = holds(other);
-    const auto imported = other.engine().archive().import_from(folder.file().c_str(), c.name);
+    const auto imported = other.engine().archive().import_from(folder.file().c_str(), {}, c.name);
     REQUIRE_FALSE(imported.has_value());
     CHECK(imported.error().status == Status::invalid_request);
     CHECK(std::string(imported.error().detail.c_str()) == c.field);
@@ -190,18 +191,18 @@ TEST_CASE("a session of another model, or of other settings, is refused by the f
   SimDisk other_disk(2);
   Life other(model, {}, other_disk);
   REQUIRE(other.engine().autosave(create(other), "talk").has_value());
-  const auto taken = other.engine().archive().import_from(folder.file().c_str(), "");
+  const auto taken = other.engine().archive().import_from(folder.file().c_str(), {}, "");
   REQUIRE_FALSE(taken.has_value());
   CHECK(taken.error().status == Status::invalid_request);
   CHECK(other.engine().archive().erase({}, "talk").error().status == Status::invalid_request);
   Life none(model, {});
-  CHECK(none.engine().archive().import_from(folder.file().c_str(), "").error().status ==
+  CHECK(none.engine().archive().import_from(folder.file().c_str(), {}, "").error().status ==
         Status::invalid_request);
   CHECK(test::export_session(none, "talk", folder.file("x").c_str()).error().status ==
         Status::invalid_request);
   CHECK(test::export_session(life, "nobody", folder.file("x").c_str()).error().status ==
         Status::not_found);
-  CHECK(life.engine().archive().import_from("/nowhere/at/all", "").error().status ==
+  CHECK(life.engine().archive().import_from("/nowhere/at/all", {}, "").error().status ==
         Status::io_failed);
   CHECK(folder.n_files() == 1);
 }
@@ -229,7 +230,7 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
   const Holds before = holds(target);
   const auto check_refused = [&](const std::string& bytes, Status status = Status::io_failed) {
     tools::write_file(path, bytes.data(), bytes.size());
-    const auto imported = target.engine().archive().import_from(path.c_str(), "");
+    const auto imported = target.engine().archive().import_from(path.c_str(), {}, "");
     REQUIRE_FALSE(imported.has_value());
     CHECK(imported.error().status == status);
     CHECK(holds(target) == before);
@@ -310,9 +311,9 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
   check_refused(shorter);
   shorter.resize(reuse::session_file_bytes(fewer));
   tools::write_file(path, shorter.data(), shorter.size());
-  CHECK(target.engine().archive().import_from(path.c_str(), "shorter").has_value());
+  CHECK(target.engine().archive().import_from(path.c_str(), {}, "shorter").has_value());
   tools::write_file(path, whole.data(), whole.size());
-  CHECK(target.engine().archive().import_from(path.c_str(), "").has_value());
+  CHECK(target.engine().archive().import_from(path.c_str(), {}, "").has_value());
   CHECK(target.engine().session_state(target.restore()).sequence.n_slots() == 119);
 }
 
@@ -354,7 +355,7 @@ TEST_CASE("an import that finds no room, or a disk that fails, leaves nothing of
     const SessionIdx own = create(life);
     (void)first_part(life, own, 990);
     const u32 n_records = holds(life).n_records;
-    const auto imported = life.engine().archive().import_from(folder.file().c_str(), "");
+    const auto imported = life.engine().archive().import_from(folder.file().c_str(), {}, "");
     REQUIRE_FALSE(imported.has_value());
     CHECK(imported.error().status == Status::would_block);
     life.engine().destroy_session(own);
@@ -370,7 +371,7 @@ TEST_CASE("an import that finds no room, or a disk that fails, leaves nothing of
       save_one(life, "own", 20);
       faulty_disk.script.errors = {5};  // EIO
       faulty_disk.script.ppm[static_cast<u32>(test::SimFault::error)] = 15'000;
-      const auto imported = life.engine().archive().import_from(folder.file().c_str(), "");
+      const auto imported = life.engine().archive().import_from(folder.file().c_str(), {}, "");
       faulty_disk.script.ppm = {};
       ++(imported ? n_well : n_failed);
       if (!imported) CHECK(imported.error().status == Status::io_failed);

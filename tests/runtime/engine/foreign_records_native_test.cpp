@@ -117,7 +117,7 @@ TEST_CASE("an import puts its groups in the place of records of another size") {
   }
   const u32 n_groups = replace_groups(disk, 5000);
   Life life(model, {}, disk);
-  const auto imported = life.engine().archive().import_from(file.c_str(), "again");
+  const auto imported = life.engine().archive().import_from(file.c_str(), {}, "again");
   REQUIRE(imported.has_value());
   CHECK(imported->n_groups_new == n_groups);
   CHECK(life.engine().session_state(life.restore("again")).sequence.n_slots() == kPrompt + 19);

@@ -285,8 +285,10 @@ TEST_CASE("an imported session's index gets a name that the next start finds") {
     CAPTURE(is_first);
     Life life(model, config, disk);
     if (is_first) {
-      REQUIRE((*life.engine().archive().files())->write("talk", path.c_str()).has_value());
-      REQUIRE(life.engine().archive().import_from(path.c_str(), "copy").has_value());
+      REQUIRE((*life.engine().archive().files())
+                  ->pack({.path = path.c_str(), .names = std::array{"talk"}})
+                  .has_value());
+      REQUIRE(life.engine().archive().import_from(path.c_str(), {}, "copy").has_value());
     }
     const auto restored = life.engine().restore("copy");
     REQUIRE(restored.has_value());

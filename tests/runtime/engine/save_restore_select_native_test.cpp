@@ -321,7 +321,7 @@ void restore_changed(const SmallModel& model, const Case& c) {
     SimDisk disk(2);
     SavedLife life(model, how_of(c), disk);
     Engine& engine = life.engine();
-    if (!engine.archive().import_from(path.c_str(), "talk")) continue;
+    if (!engine.archive().import_from(path.c_str(), {}, "talk")) continue;
     const auto restored = engine.restore("talk");
     if (!restored) continue;
     ++n_taken;

@@ -190,7 +190,8 @@ inline There found_after_kill(const SmallModel& model, const SavedHow& how, cons
 inline Result<reuse::ExportDone> export_session(SavedLife& life, const char* name,
                                                 const char* path) {
   const auto files = life.engine().archive().files();
-  return files ? (*files)->write(name, path) : Result<reuse::ExportDone>(fail(files.error()));
+  return files ? (*files)->pack({.path = path, .names = std::array{name}})
+               : Result<reuse::ExportDone>(fail(files.error()));
 }
 
 // Logits behind the border alone: those before it were not asked for.

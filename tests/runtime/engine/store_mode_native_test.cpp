@@ -154,7 +154,7 @@ TEST_CASE("a disk that fails before the start: off, told once, and all answers a
       CHECK(life.engine().restore("talk").error().status == Status::io_failed);
       CHECK(life.engine().archive().erase({}, "talk").error().status == Status::io_failed);
       CHECK(test::export_session(life, "talk", "/nowhere").error().status == Status::io_failed);
-      CHECK(life.engine().archive().import_from("/nowhere", "talk").error().status ==
+      CHECK(life.engine().archive().import_from("/nowhere", {}, "talk").error().status ==
             Status::io_failed);
     }
     CHECK(lines.of_store.size() == 1);

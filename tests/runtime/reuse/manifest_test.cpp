@@ -104,6 +104,51 @@ TEST_CASE("a manifest says when it was saved") {
   CHECK(decoded->saved_at_s == 1'763'755'445);
 }
 
+TEST_CASE("a manifest names its tenant and its model; one of version 1 has neither") {
+  Sample sample(101, 100, 3);
+  CHECK_FALSE(has_tenant(sample.manifest));  // a key without a name
+  sample.put_u32(8, 1);
+  sample.mend();
+  CHECK(sample.fault().empty());
+  sample.manifest.tenant = "uid:0";
+  sample.manifest.model = "m.gguf";
+  sample.encode();
+  const auto decoded = decode_manifest(crc(), sample.bytes());
+  REQUIRE(decoded.has_value());
+  CHECK(decoded->tenant == "uid:0");
+  CHECK(decoded->model == "m.gguf");
+  CHECK(has_tenant(*decoded));
+  sample.manifest.identity.tenant = {};  // the default one has no name
+  CHECK(std::string(manifest_fault(sample.manifest)) == "tenant");
+  sample.manifest.tenant = "";
+  CHECK(has_tenant(sample.manifest));
+}
+
+TEST_CASE("how a session differs from what this engine would save is said with both values") {
+  const KvIdentity base{.model = {0xab, 1}, .page_tokens = 64, .numerics_id = kCpuNumericsId};
+  struct Case {
+    void (*change)(KvIdentity& saved);
+    const char* says;
+  };
+  const Case cases[] = {
+      {[](KvIdentity& i) { i.kv_type = 1; }, "was saved with kv.type = q8_0; this engine has f16"},
+      {[](KvIdentity& i) { i.page_tokens = 16; },
+       "was saved with kv.page_tokens = 16; this engine has 64"},
+      {[](KvIdentity& i) { i.numerics_id = kGpuNumericsId; },
+       "was saved with device.kind = cuda; this engine has cpu"},
+      {[](KvIdentity& i) { i.numerics_id = kCpuNumericsId - 1; },
+       "was saved with arithmetic = 3; this engine has 4"},
+      {[](KvIdentity& i) { i.model.low = 0xcd; },
+       "was saved with model = a.gguf (00000000000000cd); this engine has b.gguf "
+       "(00000000000000ab)"},
+  };
+  for (const Case& c : cases) {
+    KvIdentity saved = base;
+    c.change(saved);
+    CHECK(std::string(difference_text(saved, "a.gguf", base, "b.gguf").c_str()) == c.says);
+  }
+}
+
 TEST_CASE("keys are those of a store's secret and the tokens") {
   Sample sample(101, 100, 3);
   const std::array<u8, 32> entropy{1, 2, 3};
@@ -138,11 +183,11 @@ TEST_CASE("a manifest comes back as it was, and its bytes never change") {
   // clang-format off
   const Case cases[] = {
       // name                         tokens slots turns bytes golden
-      {"nothing said yet",              0,     0,   0,    336, 0xDDBC6357},
-      {"a token that is not in the KV", 1,     0,   0,    344, 0xFEFCD415},
-      {"a tail alone",                  9,     8,   0,    376, 0x9D3960D9},
-      {"full groups, no tail",          64,    64,  1,    728, 0x0745C51D},
-      {"all of it",                     101,   100, 3,    1000, 0x18EFE6E2},
+      {"nothing said yet",              0,     0,   0,    336, 0xE5BE8C6F},
+      {"a token that is not in the KV", 1,     0,   0,    344, 0x5E9A04DD},
+      {"a tail alone",                  9,     8,   0,    376, 0xB1C12AD1},
+      {"full groups, no tail",          64,    64,  1,    728, 0x26D82078},
+      {"all of it",                     101,   100, 3,    1000, 0x4262710D},
   };
   // clang-format on
   for (const Case& c : cases) {
@@ -177,7 +222,7 @@ TEST_CASE("the places of the fields are the format's") {
     u32 value;
   };
   const Field fields[] = {
-      {"version", 8, 1},           {"n_bytes", 16, 1000},
+      {"version", 8, 2},           {"n_bytes", 16, 1000},
       {"revision", 24, 99},        {"model", 32, 1},
       {"tenant", 48, 3},           {"n_cache_layers", 64, 5},
       {"page_tokens", 76, 16},     {"rope_scaling", 96, 12},
@@ -329,8 +374,11 @@ TEST_CASE("what is whole but wrong is refused with the part at fault") {
       {"n_answers", 256, kManifestAnswersMax + 1},
       {"length", 256, 2},
       {"n_fed", 260, 102},
-      {"reserved", 264, 2},
-      {"reserved", 268, 1},
+      {"tenant", 264, kManifestNameBytesMax + 1},
+      {"length", 264, 2},
+      {"model", 268, kManifestModelBytesMax + 1},
+      {"length", 268, 1},
+      {"reserved", 272, 1},
       {"reserved", 316, 1},
       {"codebooks", 320 + 96 + 16, 200},  // behind the slots
       {"codebooks", 320 + 96 + 20, 50},   // reaches into the next
@@ -352,7 +400,7 @@ TEST_CASE("what is whole but wrong is refused with the part at fault") {
     CHECK(sample.fault() == wrong.fault);
   }
   Sample newer(101, 100, 3);
-  newer.put_u32(8, 2);
+  newer.put_u32(8, kManifestVersion + 1);
   newer.mend();
   const auto decoded = decode_manifest(crc(), newer.bytes());
   REQUIRE_FALSE(decoded.has_value());

@@ -60,7 +60,7 @@ void work_until_killed(const Files& files, std::atomic<At>& at) {
     at = At::unpacking;
     if (!opened->bench.unpack(files.pack)) _exit(3);
     at = At::packing;
-    if (!opened->bench.copy().pack(kNames, files.made.c_str())) _exit(4);
+    if (!opened->bench.copy().pack({.path = files.made.c_str(), .names = kNames})) _exit(4);
     at = At::elsewhere;
     for (const char* name : kNames) {
       if (!opened->bench.copy().erase(name)) _exit(5);
@@ -81,7 +81,7 @@ TEST_CASE("killed with -9 at any moment of packing or unpacking, all that is the
     maker.bench.save({"book", 1500});
     maker.bench.save({"fork", 1200, 0, 800});
     maker.bench.save({"list", 200, 5000});
-    REQUIRE(maker.bench.copy().pack(kNames, files.pack.c_str()).has_value());
+    REQUIRE(maker.bench.copy().pack({.path = files.pack.c_str(), .names = kNames}).has_value());
     want = maker.bench.sessions();
   }
   void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

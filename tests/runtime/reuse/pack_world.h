@@ -30,7 +30,7 @@ struct PackWorld {
   }
   reuse::ExportDone make_pack() {
     constexpr const char* kNames[] = {"book", "fork", "list"};
-    const auto done = here.copy().pack(kNames, file.path().c_str());
+    const auto done = here.copy().pack({.path = file.path().c_str(), .names = kNames});
     REQUIRE(done.has_value());
     whole = tools::read_file(file.path());
     return *done;

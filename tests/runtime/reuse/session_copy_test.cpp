@@ -123,7 +123,7 @@ TEST_CASE("a session that is exported while others fill the store is whole, and 
   const std::string path =
       (std::filesystem::temp_directory_path() / ("tarn_session_copy_" + std::to_string(getpid())))
           .string();
-  const auto done = full.copy().write(kName, path.c_str());
+  const auto done = full.copy().pack({.path = path.c_str(), .names = std::array{kName}});
   std::filesystem::remove(path);
   REQUIRE(done.has_value());
   CHECK(done->n_slots == kPages * kPageTokens);

@@ -16,6 +16,7 @@
 #include "tests/tools/tarn/terminal.h"
 #include "tools/chat/conversation.h"
 #include "tools/support/input.h"
+#include "tools/synth/synth.h"
 
 namespace tarn::chat_native_test {
 namespace {
@@ -162,8 +163,36 @@ TEST_CASE("a kept conversation goes on, and is deleted with its session") {
                                                     {"assistant", " 724."},
                                                     {"user", kSecond},
                                                     {"assistant", " 754."}});
-  CHECK(test::run_tarn({"sessions", "delete", "log", "--store", store.path()}).exit_code == 0);
+  CHECK(test::run_tarn({"store", "rm", "log", "--store", store.path()}).exit_code == 0);
   CHECK_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("a conversation goes on from its messages where its session cannot be restored") {
+  const test::TempDir store("chat_upgrade");
+  const Words kept = {"--session", "log", "--store", store.path()};
+  REQUIRE(pipe_to_tarn(kFirst + "\n", chat(kept)).exit_code == 0);
+  const auto go_on = [&](Words words) {
+    words.insert(words.begin(), "chat");
+    words.insert(words.end(), kept.begin(), kept.end());
+    return pipe_to_tarn(kSecond + "\n", words);
+  };
+  const Ended other_type = go_on({"--kv-type", "q8_0"});
+  CAPTURE(other_type.err);
+  CHECK(other_type.exit_code == 0);
+  CHECK(other_type.out == " 754.\n");
+  CHECK(has(other_type.err, "was saved with kv.type = f16; this engine has q8_0"));
+  CHECK(has(other_type.err, "computed anew from its tokens"));
+  const test::TempFile model("chat_other.gguf");
+  synth::SynthOptions options;
+  options.path = model.path();
+  synth::synth_write(options);
+  const Ended other_model =
+      go_on({"-m", model.path(), "--chat-template", "chatml", "-n", "2", "-c", "2048"});
+  CAPTURE(other_model.err);
+  CHECK(other_model.exit_code == 0);
+  CHECK(has(other_model.err, "session log is computed anew from its messages"));
+  CHECK(has(other_model.err, "was saved with model = "));
+  CHECK(has(other_model.err, "7 messages in "));
 }
 
 TEST_CASE("a session of tarn run is no conversation, and a damaged list of messages is refused") {

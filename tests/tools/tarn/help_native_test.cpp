@@ -60,8 +60,7 @@ void find_commands(const Words& command, std::vector<Words>& all) {
 std::vector<Words> every_command() {
   std::vector<Words> all;
   find_commands({}, all);
-  for (const Words& last :
-       {Words{"run"}, Words{"synth"}, Words{"sessions", "import"}, Words{"store", "unpack"}}) {
+  for (const Words& last : {Words{"run"}, Words{"synth"}, Words{"store", "unpack"}}) {
     REQUIRE(std::ranges::count(all, last) == 1);
   }
   return all;
@@ -115,7 +114,7 @@ TEST_CASE("no line of help is longer than 80 columns where there is no terminal"
 
 TEST_CASE("lines of help are as long as the terminal is wide") {
   for (const u16 n_columns : {u16{60}, u16{120}}) {
-    for (Words words : {Words{}, Words{"run"}, Words{"verify"}, Words{"sessions"}}) {
+    for (Words words : {Words{}, Words{"run"}, Words{"verify"}, Words{"store"}}) {
       words.push_back("--help");
       CAPTURE(words[0]);
       const size_t n = longest(on_terminal(words, n_columns));
@@ -177,8 +176,7 @@ TEST_CASE("every command that takes a model takes the built-in one where none is
     help.push_back("--help");
     const bool takes_one = test::run_tarn(help).out.find("-m,--model") != std::string::npos;
     // The file names its model.
-    const bool is_of_a_file =
-        words == Words{"sessions", "import"} || words == Words{"store", "unpack"};
+    const bool is_of_a_file = words == Words{"store", "unpack"};
     const bool is_listed = std::ranges::any_of(
         all, [&](const WithModel& one) { return Words{one.words.front()} == words; });
     CAPTURE(words.empty() ? "tarn" : words.back());

@@ -36,14 +36,11 @@ struct KeptWorld {
     words.insert(words.end(), {"--store", store.path()});
     return run_tarn(words);
   }
-  Ended sessions(const TempDir& store, const std::vector<std::string>& words) {
-    return call(store, "sessions", words);
-  }
   Ended store(const TempDir& store, const std::vector<std::string>& words) {
     return call(store, "store", words);
   }
   std::string listed(const TempDir& store) {
-    const Ended ended = sessions(store, {});
+    const Ended ended = this->store(store, {});
     CAPTURE(ended.err);
     CHECK(ended.exit_code == 0);
     return ended.out;

@@ -104,7 +104,7 @@ TEST_CASE("a prompt that is only read is kept, and what is asked after it is ans
     return run(world.model.path(), words);
   };
   CHECK(tokens_of(kept({"--prompt-ids", first.path(), "-n", "0"})).empty());
-  const test::Ended list = test::run_tarn({"sessions", "--store", store.path(), "--json"});
+  const test::Ended list = test::run_tarn({"store", "--store", store.path(), "--json"});
   CHECK(has(list.out, "\"tokens\": 4,"));
   CHECK(has(list.out, "\"state\": \"complete\""));
   const std::vector<u32> answer = tokens_of(kept({"--prompt-ids", second.path(), "-n", "6"}));

@@ -90,7 +90,7 @@ TEST_CASE("a session file that was made to do harm is refused, and leaves no fil
   const auto import = [&](const Made& made, const test::TempDir& folder) {
     const std::string bytes = session_file(made);
     tools::write_file(file.path(), bytes.data(), bytes.size());
-    return test::run_tarn({"sessions", "import", file.path(), "--store", folder.path()});
+    return test::run_tarn({"store", "unpack", file.path(), "--store", folder.path()});
   };
   struct Case {
     Made made;

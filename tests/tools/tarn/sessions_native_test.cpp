@@ -33,7 +33,7 @@ TEST_CASE("sessions are listed, exported, imported and deleted") {
   World world;
   REQUIRE(fs::create_directory(world.here.path()));
   fs::permissions(world.here.path(), fs::perms::owner_all);
-  CHECK(has(world.listed(world.here), "no sessions"));
+  CHECK(has(world.listed(world.here), "nothing is stored"));
   (void)world.say(world.here, "talk", "Once upon a time there was a rook");
   (void)world.say(world.here, "other one", "A list:");
   const std::string list = world.listed(world.here);
@@ -43,38 +43,38 @@ TEST_CASE("sessions are listed, exported, imported and deleted") {
   CHECK(has(list, " f16 "));
   CHECK(has(list, "complete"));
   CHECK(has(list, "T"));
-  CHECK(without_age(world.sessions(world.here, {"list"}).out) == without_age(list));
-  const Ended as_json = world.sessions(world.here, {"--json"});
+  CHECK(without_age(world.store(world.here, {"ls"}).out) == without_age(list));
+  const Ended as_json = world.store(world.here, {"--json"});
   CHECK(has(as_json.out, "\"name\": \"talk\""));
   CHECK(has(as_json.out, "\"state\": \"complete\""));
 
-  Ended ended = world.sessions(world.here, {"export", "talk", world.file.path()});
+  Ended ended = world.store(world.here, {"pack", "talk", "-o", world.file.path()});
   CAPTURE(ended.err);
   REQUIRE(ended.exit_code == 0);
   CHECK_FALSE(fs::exists(world.file.path() + ".part"));
-  ended = world.sessions(world.there, {"import", world.file.path(), "--as", "moved"});
+  ended = world.store(world.there, {"unpack", world.file.path(), "--as", "moved"});
   CAPTURE(ended.err);
   REQUIRE(ended.exit_code == 0);
   CHECK(has(world.listed(world.there), "moved"));
   // By an engine, into a file that must grow for it; then again, and under a name that is taken.
-  ended = world.sessions(world.there, {"import", world.file.path(), "-m", world.model.path()});
+  ended = world.store(world.there, {"unpack", world.file.path(), "-m", world.model.path()});
   CAPTURE(ended.err);
   REQUIRE(ended.exit_code == 0);
-  ended = world.sessions(world.there, {"import", world.file.path()});
+  ended = world.store(world.there, {"unpack", world.file.path()});
   CHECK(ended.exit_code == 0);
   CHECK(has(ended.err, "session talk: already there, skipped"));
   const std::string here = world.say(world.here, "talk", " and then");
   CHECK(world.say(world.there, "moved", " and then") == here);
   CHECK(world.say(world.there, "talk", " and then") == here);
-  ended = world.sessions(world.there, {"import", world.file.path()});
+  ended = world.store(world.there, {"unpack", world.file.path()});
   CHECK(ended.exit_code == 78);  // it has gone on
   CHECK(has(ended.err, "another session of this name"));
 
-  ended = world.sessions(world.there, {"delete", "moved"});
+  ended = world.store(world.there, {"rm", "moved"});
   CAPTURE(ended.err);
   CHECK(ended.exit_code == 0);
   CHECK_FALSE(has(world.listed(world.there), "moved"));
-  CHECK(world.sessions(world.there, {"delete", "moved"}).exit_code == 78);
+  CHECK(world.store(world.there, {"rm", "moved"}).exit_code == 78);
   CHECK(world.say(world.there, "talk", " again") == world.say(world.here, "talk", " again"));
 }
 
@@ -86,16 +86,16 @@ TEST_CASE("a name that would clear the screen is printed as text, by whatever na
   (void)world.say(world.here, name, "Once upon a time");
   std::string all = world.listed(world.here);
   CHECK(has(all, "\n" + seen + " "));
-  const std::vector<std::vector<std::string>> calls = {
-      {"export", name, world.file.path()}, {"delete", name}, {"import", world.file.path()}};
+  REQUIRE(world.store(world.here, {"pack", name, "-o", world.file.path()}).exit_code == 0);
+  const std::vector<std::vector<std::string>> calls = {{"rm", name}, {"unpack", world.file.path()}};
   for (const auto& call : calls) {
-    const Ended ended = world.sessions(world.here, call);
+    const Ended ended = world.store(world.here, call);
     CAPTURE(ended.err);
     CHECK(has(ended.err, "session " + seen + ": "));
     all += ended.out + ended.err;
   }
-  CHECK(world.sessions(world.here, {"delete", name}).exit_code == 0);
-  const Ended refused = world.sessions(world.here, {"delete", name});
+  CHECK(world.store(world.here, {"rm", name}).exit_code == 0);
+  const Ended refused = world.store(world.here, {"rm", name});
   CHECK(refused.exit_code == 78);
   all += refused.err;
   for (const char* raw : {"\x1b", "\r", "\xc2\x9b"}) CHECK_FALSE(has(all, raw));
@@ -104,7 +104,7 @@ TEST_CASE("a name that would clear the screen is printed as text, by whatever na
 TEST_CASE("an import that is refused leaves the folder as it was") {
   World world;
   (void)world.say(world.here, "talk", "Once upon a time there was a rook");
-  REQUIRE(world.sessions(world.here, {"export", "talk", world.file.path()}).exit_code == 0);
+  REQUIRE(world.store(world.here, {"pack", "talk", "-o", world.file.path()}).exit_code == 0);
   const std::string path = world.there.path() + "/sessions.tarn";
   const std::string whole = tools::read_file(world.file.path());
   struct Case {
@@ -115,8 +115,12 @@ TEST_CASE("an import that is refused leaves the folder as it was") {
     const char* says;
   };
   const Case cases[] = {
-      {{"-m", world.other_model.path()}, whole.size(), 0, 78, ": model"},
-      {{"-m", world.model.path(), "--kv-type", "q8_0"}, whole.size(), 0, 78, ": kv.type"},
+      {{"-m", world.other_model.path()}, whole.size(), 0, 78, "was saved with model = "},
+      {{"-m", world.model.path(), "--kv-type", "q8_0"},
+       whole.size(),
+       0,
+       78,
+       "kv.type = f16; this engine has q8_0"},
       {{"-m", "/nowhere.gguf"}, whole.size(), 0, 74, "/nowhere.gguf"},
       {{}, whole.size() - 1, 0, 74, "damaged"},
       {{}, whole.size(), whole.size() - 5, 74, "damaged"},
@@ -132,9 +136,9 @@ TEST_CASE("an import that is refused leaves the folder as it was") {
       if (c.flipped > 0) bytes[c.flipped] = static_cast<char>(bytes[c.flipped] ^ 1);
       tools::write_file(world.file.path(), bytes.data(), bytes.size());
       const u64 n_before = has_file ? fs::file_size(path) : 0;
-      std::vector<std::string> words = {"import", world.file.path()};
+      std::vector<std::string> words = {"unpack", world.file.path()};
       words.insert(words.end(), c.words.begin(), c.words.end());
-      const Ended ended = world.sessions(world.there, words);
+      const Ended ended = world.store(world.there, words);
       CAPTURE(ended.err);
       CHECK(ended.exit_code == c.exit_code);
       CHECK(has(ended.err, c.says));
@@ -170,23 +174,23 @@ class SmallFiles {
 TEST_CASE("an import that finds no room in a new folder leaves it as it was, and comes in later") {
   World world;
   world.say(world.here, "talk", "The first sentence of a long conversation about the sea.");
-  REQUIRE(world.sessions(world.here, {"export", "talk", world.file.path()}).exit_code == 0);
+  REQUIRE(world.store(world.here, {"pack", "talk", "-o", world.file.path()}).exit_code == 0);
   const fs::path made = fs::path(world.there.path()) / "sessions.tarn";
   for (const rlim_t n_bytes : {4096u, 12288u}) {
     CAPTURE(n_bytes);
     Ended ended;
     {
       const SmallFiles small(n_bytes);
-      ended = world.sessions(world.there, {"import", world.file.path()});
+      ended = world.store(world.there, {"unpack", world.file.path()});
     }
     CAPTURE(ended.err);
     CHECK(ended.exit_code != 0);
     CHECK(ended.exit_code < 128);
     CHECK_FALSE(fs::exists(made));
-    CHECK(has(world.listed(world.there), "no session"));
+    CHECK(has(world.listed(world.there), "nothing is stored"));
   }
   std::ofstream(made).close();  // as one that was killed before it wrote
-  CHECK(world.sessions(world.there, {"import", world.file.path()}).exit_code == 0);
+  CHECK(world.store(world.there, {"unpack", world.file.path()}).exit_code == 0);
   CHECK(has(world.listed(world.there), "talk"));
 }
 
@@ -199,40 +203,40 @@ TEST_CASE("what is not there, or cannot be written, is refused with its reason")
   };
   const Case cases[] = {
       {{}, 74, "there is no such folder"},
-      {{"list"}, 74, "there is no such folder"},
-      {{"delete", "nobody"}, 74, "there is no such folder"},
-      {{"export", "nobody", world.file.path()}, 74, "there is no such folder"},
-      {{"import", "/nowhere/at/all"}, 74, "/nowhere/at/all"},
-      {{"import", world.model.path()}, 74, "no exported session"},
-      {{"export", "talk"}, 64, "FILE"},
+      {{"ls"}, 74, "there is no such folder"},
+      {{"rm", "nobody"}, 74, "there is no such folder"},
+      {{"pack", "nobody", "-o", world.file.path()}, 74, "there is no such folder"},
+      {{"unpack", "/nowhere/at/all"}, 74, "/nowhere/at/all"},
+      {{"unpack", world.model.path()}, 74, "no exported session or pack"},
+      {{"pack", "talk"}, 64, "--output"},
       {{"rename", "talk"}, 64, "rename"},
   };
   for (const Case& c : cases) {
     CAPTURE(c.says);
-    const Ended ended = world.sessions(world.here, c.words);
+    const Ended ended = world.store(world.here, c.words);
     CAPTURE(ended.err);
     CHECK(ended.exit_code == c.exit_code);
     CHECK(has(ended.err, c.says));
   }
   CHECK_FALSE(fs::exists(world.here.path()));
-  CHECK(run_tarn({"sessions"}).exit_code == 64);
+  CHECK(run_tarn({"store"}).exit_code == 64);
   (void)world.say(world.here, "talk", "A list:");
-  CHECK(world.sessions(world.here, {"export", "talk", "/nowhere/at/all"}).exit_code == 74);
-  CHECK(world.sessions(world.here, {"export", "nobody", world.file.path()}).exit_code == 78);
+  CHECK(world.store(world.here, {"pack", "talk", "-o", "/nowhere/at/all"}).exit_code == 74);
+  CHECK(world.store(world.here, {"pack", "nobody", "-o", world.file.path()}).exit_code == 78);
   CHECK_FALSE(fs::exists(world.file.path()));
 }
 
 TEST_CASE("a folder that run refuses is refused for all that is done with its sessions") {
   World world;
   (void)world.say(world.here, "talk", "A list:");
-  REQUIRE(world.sessions(world.here, {"export", "talk", world.file.path()}).exit_code == 0);
+  REQUIRE(world.store(world.here, {"pack", "talk", "-o", world.file.path()}).exit_code == 0);
   fs::permissions(world.here.path(), fs::perms::owner_all | fs::perms::group_exec);
   for (const std::vector<std::string>& words : {std::vector<std::string>{},
-                                                {"list"},
-                                                {"export", "talk", world.file.path()},
-                                                {"import", world.file.path(), "--as", "copy"},
-                                                {"delete", "talk"}}) {
-    const Ended ended = world.sessions(world.here, words);
+                                                {"ls"},
+                                                {"pack", "talk", "-o", world.file.path()},
+                                                {"unpack", world.file.path(), "--as", "copy"},
+                                                {"rm", "talk"}}) {
+    const Ended ended = world.store(world.here, words);
     CAPTURE(ended.err);
     CHECK(ended.exit_code == 74);
     CHECK(has(ended.err, "chmod 700"));

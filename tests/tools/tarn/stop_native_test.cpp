@@ -69,7 +69,7 @@ TEST_CASE("a signal ends a run that keeps its session, when it is saved") {
     REQUIRE(stopped.said);
     CHECK(stopped.signal == signal);
     CHECK(has(stopped.err, "the same command continues"));
-    CHECK(has(test::run_tarn({"sessions", "--store", store.path()}).out, "cut off in a prompt"));
+    CHECK(has(test::run_tarn({"store", "--store", store.path()}).out, "cut off in a prompt"));
   }
 }
 

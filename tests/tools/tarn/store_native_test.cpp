@@ -3,6 +3,10 @@
 //         same words; what is refused says why.
 // Method  the program as a shell starts it, on a tiny model; bytes flipped in the store's file.
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -12,6 +16,7 @@
 #include <vector>
 
 #include "runtime/store/record.h"
+#include "tests/support/skip.h"
 #include "tests/tools/tarn/kept_world.h"
 #include "tools/support/input.h"
 
@@ -41,19 +46,20 @@ std::string without_ages(const std::string& rows) {
   return std::regex_replace(rows, std::regex(" +[0-9]+ s "), " AGE ");
 }
 
-TEST_CASE("ls shows the sessions, the space, and what leaves first") {
+TEST_CASE("ls shows the sessions, the space, and what is evicted first") {
   Documents world;
   const Ended ended = world.store(world.here, {"ls"});
   CAPTURE(ended.out);
   REQUIRE(ended.exit_code == 0);
   for (const char* part :
        {"\nbook ", "\nalice ", "\nbob ", "\nlist ", "complete", " f16 ", "sessions.tarn, ",
-        "KV that no session names", "free ", "leaves first", "order of use is not on disk"}) {
+        "KV that no session names", "free ", "evicted first",
+        "evicted after: new data until this session", "order of use is not on disk"}) {
     CHECK(has(ended.out, part));
   }
   const Ended as_json = world.store(world.here, {"ls", "--json"});
-  for (const char* key : {"\"name\": \"book\"", "\"leaves_after_bytes\": ", "\"free_bytes\": ",
-                          "\"sessions_bytes\": ", "\"next_to_leave\": "}) {
+  for (const char* key : {"\"name\": \"book\"", "\"evicted_after_bytes\": ", "\"free_bytes\": ",
+                          "\"sessions_bytes\": ", "\"evicted_next\": "}) {
     CHECK(has(as_json.out, key));
   }
   // The view shows the same rows.
@@ -104,7 +110,9 @@ TEST_CASE("an engine with the model takes a pack, or refuses it by the field") {
   };
   const Case cases[] = {
       {{"-m", world.other_model.path()}, 78, "another model"},
-      {{"-m", world.model.path(), "--kv-type", "q8_0"}, 78, "--kv-type f16 (kv.type): kv.type"},
+      {{"-m", world.model.path(), "--kv-type", "q8_0"},
+       78,
+       "was saved with kv.type = f16; this engine has q8_0"},
       {{"--as", "one"}, 78, "this pack has several"},
       {{"-m", world.model.path()}, 0, "sessions: 4, 4 imported, 0 already there"},
       {{"-m", world.model.path()}, 0, "sessions: 4, 0 imported, 4 already there"},
@@ -220,9 +228,124 @@ TEST_CASE("what is not there, or cannot be done, is refused with its reason") {
   CHECK(has(world.store(world.there, {"ls"}).out, "nothing is stored"));
   CHECK(world.store(world.there, {"check"}).exit_code == 0);
   // A session that was exported by itself comes in, too.
-  REQUIRE(world.sessions(world.here, {"export", "talk", world.file.path()}).exit_code == 0);
+  REQUIRE(world.store(world.here, {"pack", "talk", "-o", world.file.path()}).exit_code == 0);
   CHECK(world.store(world.there, {"unpack", world.file.path(), "--as", "other"}).exit_code == 0);
   CHECK(has(world.store(world.there, {"ls"}).out, "\nother "));
+}
+
+// Gives a folder's sessions to a tenant as well.
+void copy_to_tenant(World& world, const std::string& tenant) {
+  const test::TempFile pack("tenant.pack");
+  REQUIRE(world.store(world.here, {"pack", "--tenant", "", "-o", pack.path()}).exit_code == 0);
+  REQUIRE(world.store(world.here, {"unpack", pack.path(), "--tenant", tenant}).exit_code == 0);
+}
+
+TEST_CASE("rows of all tenants are shown with their tenant, and what is done names it") {
+  World world;
+  (void)world.say(world.here, "talk", "A list:");
+  copy_to_tenant(world, "uid:0");
+  copy_to_tenant(world, "a\x1b[2Jb");
+  (void)world.say(world.here, "mine", "A list:");
+  const std::string list = world.listed(world.here);
+  CHECK(has(list, "name tenant"));
+  CHECK(has(list, "talk uid:0"));
+  CHECK(has(list, "a\\x1b[2Jb"));
+  CHECK_FALSE(has(list, "\x1b"));
+  CHECK(has(world.store(world.here, {"--json"}).out, "\"tenant\": \"uid:0\""));
+  struct Case {
+    std::vector<std::string> words;
+    int exit_code;
+    const char* says;
+  };
+  const std::string file = world.file.path();
+  const Case cases[] = {
+      {{"pack", "-o", file}, 0, "sessions: 4"},
+      {{"pack", "-o", file, "--tenant", ""}, 0, "sessions: 2"},
+      {{"pack", "-o", file, "--tenant", "uid:0"}, 0, "sessions: 1"},
+      {{"pack", "-o", file, "--tenant", "nobody"}, 78, "no sessions to pack"},
+      {{"pack", "mine", "-o", file}, 0, "sessions: 1"},
+      {{"pack", "talk", "-o", file}, 64, "several tenants have a session talk"},
+      {{"pack", "talk", "-o", file, "--tenant", "uid:0"}, 0, "sessions: 1"},
+      {{"rm"}, 64, "--all"},
+      {{"rm", "talk", "--all"}, 64, "--all"},
+      {{"rm", "talk"}, 64, "--tenant"},
+      {{"rm", "talk", "--tenant", "nobody"}, 78, "no session of this name"},
+      {{"rm", "talk", "--tenant", "uid:0"}, 0, "session talk of uid:0: deleted"},
+      {{"rm", "--all", "--tenant", "a\x1b[2Jb"}, 0, "of a\\x1b[2Jb: deleted"},
+      {{"unpack", file, "--tenant", "other"}, 0, "session talk of other: imported"},
+      {{"rm", "--all"}, 0, "session mine: deleted"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.words[0]);
+    CAPTURE(c.says);
+    const Ended ended = world.store(world.here, c.words);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == c.exit_code);
+    CHECK(has(ended.err, c.says));
+  }
+  CHECK(has(world.listed(world.here), "no sessions in"));
+}
+
+TEST_CASE("a store that another program has open names who can be asked") {
+  World world;
+  (void)world.say(world.here, "talk", "A list:");
+  const int fd = open((world.here.path() + "/sessions.tarn").c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(flock(fd, LOCK_EX) == 0);
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"ls"}, {"check"}, {"rm", "talk"}}) {
+    const Ended ended = world.store(world.here, words);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == 74);
+    CHECK(has(ended.err, "tarn store --socket"));
+  }
+  close(fd);
+  CHECK(world.store(world.here, {"ls"}).exit_code == 0);
+}
+
+TEST_CASE("a store on read-only media is listed, verified and packed") {
+  if (geteuid() != 0) TARN_SKIP("not root: nothing can be mounted");
+  World world;
+  (void)world.say(world.here, "talk", "A list:");
+  fs::permissions(world.here.path(), fs::perms::owner_all | fs::perms::others_read);
+  // In a mount namespace of its own.
+  const std::string mount = "mount --bind '" + world.here.path() + "' '" + world.here.path() +
+                            "' && mount -o remount,ro,bind '" + world.here.path() + "'";
+  if (std::system(("unshare -m sh -c \"" + mount + "\" 2>/dev/null").c_str()) != 0)
+    TARN_SKIP("no mount namespaces");
+  const auto call = [&](const std::string& words) {
+    const test::TempFile out("read_only.out");
+    const std::string line = "unshare -m sh -c \"" + mount + " && exec '" TARN_PROGRAM "' store " +
+                             words + " --store '" + world.here.path() + "'\" >'" + out.path() +
+                             "' 2>&1";
+    const int status = std::system(line.c_str());
+    return std::pair(WEXITSTATUS(status), tools::read_file(out.path()));
+  };
+  struct Case {
+    std::string words;
+    int exit_code;
+    const char* says;
+  };
+  const Case cases[] = {{"ls", 0, "\ntalk "},
+                        {"check", 0, "no damage"},
+                        {"pack -o '" + world.file.path() + "'", 0, "sessions: 1"},
+                        {"rm talk", 74, "read-only"}};
+  for (const Case& c : cases) {
+    CAPTURE(c.words);
+    const auto [code, text] = call(c.words);
+    CAPTURE(text);
+    CHECK(code == c.exit_code);
+    CHECK(has(text, c.says));
+  }
+}
+
+TEST_CASE("tarn sessions says what it is now") {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"sessions"}, {"sessions", "export", "a", "b"}}) {
+    const Ended ended = test::run_tarn(words);
+    CHECK(ended.exit_code == 64);
+    CHECK(has(ended.err, "tarn store"));
+    CHECK(has(ended.err, "pack NAME -o FILE"));
+  }
 }
 
 }  // namespace
