@@ -1,16 +1,24 @@
 #include "platform/base/result.h"
 
+#include <algorithm>
 #include <iterator>
+
+#include "platform/base/shown_text.h"
 
 namespace tarn {
 namespace {
 
-// Appends as much of `text` as fits and keeps the terminator; returns the new length.
+// Appends as much of `text` as fits, in whole characters, and keeps the terminator; returns the new
+// length.
 u64 append(char* out, u64 length, u64 out_bytes, std::string_view text) {
-  for (const char c : text) {
-    if (length + 1 >= out_bytes) break;
-    out[length++] = c;
+  const auto continues = [&](u64 at) { return (static_cast<u8>(text[at]) & 0xC0) == 0x80; };
+  u64 n = out_bytes - 1 - length;
+  if (n < text.size()) {
+    while (n > 0 && continues(n)) --n;
+    text = text.substr(0, n);
   }
+  std::copy(text.begin(), text.end(), out + length);
+  length += text.size();
   out[length] = '\0';
   return length;
 }
@@ -88,9 +96,12 @@ const char* status_name(Status status) {
   return "unknown";
 }
 
-Detail::Detail(std::string_view text) {
-  const u64 n = text.size() < text_.size() - 1 ? text.size() : text_.size() - 1;
-  for (u64 i = 0; i < n; ++i) text_[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+Detail::Detail(std::string_view text) : Detail({text}) {}
+
+Detail::Detail(std::initializer_list<std::string_view> parts) {
+  u64 length = 0;
+  for (const std::string_view part : parts)
+    length = append_shown(text_.data(), length, text_.size(), part);
 }
 
 u64 format_error(const Error& error, char* out, u64 out_bytes) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <string_view>
 #include <tl/expected.hpp>  // libexpected-dev; std::expected once C++23 is the floor
 #include <utility>
@@ -63,12 +64,13 @@ struct Figure {
   u64 value = 0;
 };
 
-// A copy of at most 127 bytes of text from outside. Bytes that are not printable ASCII become '?',
-// so that an error line cannot carry terminal escapes out of a hostile file.
+// A copy of at most 127 bytes of text from outside, as append_shown() writes it (shown_text.h): an
+// error line is UTF-8, and cannot carry terminal escapes out of a hostile file.
 class Detail {
  public:
   Detail() = default;
   Detail(std::string_view text);  // NOLINT: implicit by intent, errors are written in one line
+  Detail(std::initializer_list<std::string_view> parts);  // in a row
   const char* c_str() const { return text_.data(); }
   bool empty() const { return text_[0] == '\0'; }
 

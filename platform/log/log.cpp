@@ -3,6 +3,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "platform/base/shown_text.h"
+
 namespace tarn {
 namespace {
 
@@ -10,11 +12,8 @@ __attribute__((format(printf, 4, 0))) void write_line(LogFn fn, void* context, L
                                                       const char* format, std::va_list arguments) {
   char line[Log::kLineBytesMax];
   if (std::vsnprintf(line, sizeof line, format, arguments) < 0) return;
-  // A name from a hostile file must not break the line or control a terminal. Bytes from 0x80 up
-  // stay: they are UTF-8.
-  for (char* c = line; *c != '\0'; ++c) {
-    if (static_cast<unsigned char>(*c) < ' ' || *c == '\x7f') *c = '?';
-  }
+  // A name from a hostile file must not break the line or control a terminal.
+  append_shown(line, 0, sizeof line, line);
   fn(context, level, line);
 }
 

@@ -1,7 +1,7 @@
 // The core never prints: it passes finished lines to the host's function. Lines are bounded, and
 // formatted without allocating and without the locale. So formats use integers, %s, %c and %p only
-// (%f takes the host's decimal point and may allocate; write "%llu.%02llu"). Control characters
-// become '?'. `Log` is a small value that is passed down.
+// (%f takes the host's decimal point and may allocate; write "%llu.%02llu"). What a terminal must
+// not get becomes '?' (shown_text.h). `Log` is a small value that is passed down.
 #pragma once
 
 #include <string_view>

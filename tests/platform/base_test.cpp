@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <iterator>
 #include <string>
+#include <string_view>
 
 #include "platform/base/bump.h"
 #include "platform/base/checked.h"
@@ -13,6 +15,12 @@ namespace tarn::base_test {
 namespace {
 
 constexpr u64 kMax = ~u64{0};
+
+std::string repeated(std::string_view what, u32 n) {
+  std::string text;
+  for (u32 i = 0; i < n; ++i) text += what;
+  return text;
+}
 
 TEST_CASE("Checked marks every wrap and stays invalid") {
   CHECK((Checked(2) * Checked(3) + Checked(4)).get() == 10);
@@ -77,6 +85,36 @@ TEST_CASE("sizes are said as a configuration gives them") {
   CHECK(std::string(line) ==
         "too small: store.quota_bytes (quota_bytes 256MiB, file_bytes 1610612737, least_bytes 0, "
         "bytes 1048576)");
+}
+
+TEST_CASE("a detail keeps the letters of every script, and nothing that controls a terminal") {
+  struct Row {
+    std::string_view text, shown;
+  };
+  const Row rows[] = {
+      {"général.nom", "général.nom"},
+      {"日本語 \U0001F332", "日本語 \U0001F332"},
+      {"a\x1b[2Jb\r\n\tc\x7f", "a?[2Jb???c?"},
+      {"\u009b2J", "?2J"},
+      {"a\u202Eb\u2066c\u2028d", "a?b?c?d"},
+      {"\xff\xc0\x80\xed\xa0\x80 \xe2\x82", "?????? ??"},
+      {"\xf4\x90\x80\x80", "????"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.text);
+    CHECK(std::string(Detail(row.text).c_str()) == row.shown);
+    CHECK(std::string(Detail({"<", row.text, ">"}).c_str()) == "<" + std::string(row.shown) + ">");
+  }
+  // Whole characters alone, in the detail and in the line.
+  const std::string many = "a" + repeated("é", 100);
+  CHECK(std::string(Detail(many).c_str()) == "a" + repeated("é", 63));
+  const Error error{.hint = "why", .detail = Detail("éé")};
+  const std::string want[] = {"", "w", "wh", "why", "why:", "why: ", "why: ", "why: é", "why: é"};
+  for (u64 size = 1; size <= std::size(want); ++size) {
+    char cut[256];
+    CHECK(format_error(error, cut, size) == want[size - 1].size());
+    CHECK(std::string(cut) == want[size - 1]);
+  }
 }
 
 TEST_CASE("a hint names figures by their places") {

@@ -6,6 +6,7 @@
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
+#include "tools/support/json.h"
 
 namespace tarn::tools {
 namespace {
@@ -96,7 +97,7 @@ std::string DaemonClient::stream(
 }
 
 void print_reply(const std::string& reply) {
-  std::fwrite(reply.data(), 1, reply.size(), stdout);
+  print_json_text(reply);
   if (!reply.ends_with('\n')) std::fputc('\n', stdout);
 }
 

@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
   try {
     code = code_of(argc, argv);
   } catch (const tarn::tools::Failure& failure) {
-    tarn::tools::print_failure("gpu-bench", failure);
+    tarn::tools::print_failure("gpu-bench", failure.text);
     code = failure.code;
   }
   return tarn::tools::code_after_output("gpu-bench", code);

@@ -2,17 +2,10 @@
 
 #include <cstdio>
 
-#include "runtime/text/unicode.h"
+#include "platform/base/shown_text.h"
 
 namespace tarn::tools {
 namespace {
-
-// U+0000 to U+001F, U+007F, and U+0080 to U+009F, which some terminals also interpret.
-bool is_control(std::string_view character) {
-  const auto first = static_cast<unsigned char>(character[0]);
-  if (character.size() == 1) return first < 0x20 || first == 0x7F;
-  return first == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0;
-}
 
 // Takes the next character, or one byte where there is none.
 struct Next {
@@ -20,11 +13,11 @@ struct Next {
   bool is_whole = false, is_shown = false;
 };
 Next take_next(std::string_view& text) {
-  const std::string_view character = text.substr(0, text::utf8_bytes_by_lead(text[0]));
-  const bool is_whole = text::is_utf8(character);
-  const std::string_view bytes = is_whole ? character : text.substr(0, 1);
+  const u32 n_bytes = utf8_bytes(text);
+  const bool is_whole = n_bytes > 0;
+  const std::string_view bytes = text.substr(0, is_whole ? n_bytes : 1);
   text.remove_prefix(bytes.size());
-  return {bytes, is_whole, is_whole && !is_control(bytes)};
+  return {bytes, is_whole, is_whole && is_shown(bytes)};
 }
 
 // "\x1b"

@@ -1,5 +1,5 @@
-// Makes untrusted text safe for a terminal: control characters, and bytes that are not UTF-8,
-// become "\x1b", a backslash becomes "\\". And for JSON, by as_utf8().
+// Makes untrusted text safe for a terminal: characters that are not shown (shown_text.h), and bytes
+// that are not UTF-8, become "\x1b", a backslash becomes "\\". And for JSON, by as_utf8().
 #pragma once
 
 #include <cstdio>

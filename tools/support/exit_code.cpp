@@ -24,12 +24,6 @@ ExitCode exit_code(Status status) {
   }
 }
 
-void print_failure(const char* program, const Failure& failure) {
-  std::fprintf(stderr, "%s: ", program);
-  print_escaped(failure.text, stderr);
-  std::fputc('\n', stderr);
-}
-
 void throw_failure(const Error& error) {
   char text[512];
   format_error(error, text, sizeof text);
@@ -48,6 +42,12 @@ void throw_ended_early(Status status) {
         ": the model's logits are not finite numbers: its weights are damaged, get the file again";
   }
   throw Failure{exit_code(status), text};
+}
+
+void print_failure(const char* program, std::string_view text) {
+  std::fprintf(stderr, "%s: ", program);
+  print_escaped(text, stderr);
+  std::fputc('\n', stderr);
 }
 
 int code_after_output(const char* program, int code) {

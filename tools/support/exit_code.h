@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "platform/base/assert.h"
 #include "platform/base/result.h"
@@ -31,9 +32,9 @@ struct Stopped {
   int signal = 0;
 };
 
-// Prints it on standard error, as one line of this program. What it quotes of files may be no text:
-// see print_escaped().
-void print_failure(const char* program, const Failure& failure);
+// Prints "program: text" as a line on standard error. What it quotes of files may be no text: see
+// print_escaped().
+void print_failure(const char* program, std::string_view text);
 
 // Returns the value, or throws a Failure with the error's sentence.
 [[noreturn]] void throw_failure(const Error& error);

@@ -86,7 +86,10 @@ class Json : public JsonText<rapidjson::PrettyWriter<rapidjson::StringBuffer>> {
 };
 using JsonLine = JsonText<rapidjson::Writer<rapidjson::StringBuffer>>;
 
-// Prints the object and a line break on standard output.
+// Prints JSON on standard output: what a terminal must not get (shown_text.h), which stands in
+// strings alone, as "\u009b".
+void print_json_text(std::string_view json);
+// The object and a line break.
 void print_json(const Json& json);
 
 }  // namespace tarn::tools

@@ -290,13 +290,13 @@ int code_of(int argc, char** argv) {
   try {
     return run_command_line(argc, argv);
   } catch (const tools::Failure& failure) {
-    tools::print_failure("tarn-bench", failure);
+    tools::print_failure("tarn-bench", failure.text);
     return failure.code;
   } catch (const std::invalid_argument& error) {
-    std::fprintf(stderr, "tarn-bench: %s\n", error.what());
+    tools::print_failure("tarn-bench", error.what());
     return tools::kExitUsage;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "tarn-bench: %s\n", error.what());
+    tools::print_failure("tarn-bench", error.what());
     return tools::kExitRefused;
   }
 }

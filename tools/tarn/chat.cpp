@@ -36,7 +36,7 @@ struct ChatCommand {
 };
 
 void tell(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
-void tell_error(const std::string& text) { print_failure("tarn", {.text = text}); }
+void tell_error(const std::string& text) { print_failure("tarn", text); }
 
 // Behind an answer.
 void tell_dim(const std::string& text) {

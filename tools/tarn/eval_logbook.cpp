@@ -14,6 +14,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/lab/probe.h"
+#include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/support/json.h"
@@ -40,8 +41,8 @@ struct Question {
 // The answer's ids are those of the whole text after the prompt's, because a model trained on whole
 // texts knows no others.
 Question encode(ModelFile& model, const LogbookLine& line, const std::string& where) {
-  Question question{.prompt = model.encode(line.prompt, {.add_special = true}), .answer = {}};
-  const Ids whole = model.encode(line.prompt + line.answer, {.add_special = true});
+  Question question{.prompt = model.encode(line.prompt, {.add_bos = true}), .answer = {}};
+  const Ids whole = model.encode(line.prompt + line.answer, {.add_bos = true});
   const bool continues = whole.size() > question.prompt.size() &&
                          std::equal(question.prompt.begin(), question.prompt.end(), whole.begin());
   if (!continues) {
@@ -246,8 +247,8 @@ void print(const Results& results) {
     for (const auto& [length, tally] : by_length) {
       const Rate& rate = tally.right;
       const std::string tokens = length == kAllLengths ? "all" : "<=" + std::to_string(length);
-      std::printf("%-8s %8s %7llu %7llu %8llu %7.1f%% %8.1f%%   %.1f .. %.1f%%\n", kind.c_str(),
-                  tokens.c_str(), static_cast<unsigned long long>(rate.n),
+      std::printf("%-8s %8s %7llu %7llu %8llu %7.1f%% %8.1f%%   %.1f .. %.1f%%\n",
+                  escaped(kind).c_str(), tokens.c_str(), static_cast<unsigned long long>(rate.n),
                   static_cast<unsigned long long>(rate.n_true),
                   static_cast<unsigned long long>(tally.n_selected), 100 * tally.kv_reads.ratio(),
                   100 * rate.share(), 100 * rate.low(), 100 * rate.high());

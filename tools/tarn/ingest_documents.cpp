@@ -85,7 +85,7 @@ Document& add_document(std::vector<Document>& documents, const std::string& path
 
 void fail_with(Document& document, ExitCode code, const std::string& why) {
   document.failure = Failure{code, why};
-  print_failure("tarn", {code, escaped(document.path) + ": " + why});
+  print_failure("tarn", escaped(document.path) + ": " + why);
 }
 
 void read_by_daemon(const DaemonClient& daemon, Document& document, bool replaces) {

@@ -7,6 +7,7 @@
 #include "kernels/quant/tensor_type.h"
 #include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
+#include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
@@ -25,14 +26,6 @@ struct InspectCommand {
 std::string type_name(u32 type_id) {
   const kernels::TypeTraits* traits = kernels::type_traits(type_id);
   return traits != nullptr ? traits->name : "type " + std::to_string(type_id);
-}
-
-std::string printable(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return out;
 }
 
 void write_hyper_parameters(const model::ModelSpec& spec, Json& json) {
@@ -81,7 +74,7 @@ void print_as_json(ModelFile& file, const std::string& arch, const std::string& 
   json.key("gguf_version").number(file.gguf().version());
   json.key("file_bytes").number(file.gguf().file_bytes());
   if (!sha256.empty()) json.key("sha256").text(sha256);
-  json.key("arch").text(printable(arch));
+  json.key("arch").text(as_utf8(arch));
   json.key("hyper_parameters");
   if (file.gguf().tensors().empty()) {
     json.null();
@@ -91,15 +84,15 @@ void print_as_json(ModelFile& file, const std::string& arch, const std::string& 
     json.end_object();
   }
   json.key("tokenizer").begin_object();
-  json.key("model").text(printable(file.text_key("tokenizer.ggml.model", "")));
-  json.key("pre").text(printable(file.text_key("tokenizer.ggml.pre", "")));
+  json.key("model").text(as_utf8(file.text_key("tokenizer.ggml.model", "")));
+  json.key("pre").text(as_utf8(file.text_key("tokenizer.ggml.pre", "")));
   const model::GgufKey* tokens = file.gguf().find_key("tokenizer.ggml.tokens");
   json.key("n_tokens").number(tokens != nullptr ? tokens->count : 0);
   json.end_object();
   json.key("tensors").begin_array();
   for (const model::GgufTensor& tensor : file.gguf().tensors()) {
     json.begin_object();
-    json.key("name").text(printable(tensor.name));
+    json.key("name").text(as_utf8(tensor.name));
     json.key("type").text(type_name(tensor.type_id));
     json.key("shape").begin_array();
     for (u32 d = 0; d < tensor.n_dims; ++d) json.number(tensor.dims[d]);
@@ -117,10 +110,10 @@ void print_as_text(ModelFile& file, const std::string& arch, const std::string& 
               format_bytes(file.gguf().file_bytes()).c_str(), file.gguf().keys().size(),
               file.gguf().tensors().size());
   if (!sha256.empty()) std::printf("SHA-256       %s\n", sha256.c_str());
-  std::printf("architecture  %s\n", printable(arch).c_str());
+  std::printf("architecture  %s\n", escaped(arch).c_str());
   std::printf("tokenizer     %s %s\n",
-              printable(file.text_key("tokenizer.ggml.model", "none")).c_str(),
-              printable(file.text_key("tokenizer.ggml.pre", "")).c_str());
+              escaped(file.text_key("tokenizer.ggml.model", "none")).c_str(),
+              escaped(file.text_key("tokenizer.ggml.pre", "")).c_str());
   if (file.gguf().tensors().empty()) {
     std::printf("no tensors: a vocabulary alone\n");
     return;
@@ -141,7 +134,7 @@ void print_as_text(ModelFile& file, const std::string& arch, const std::string& 
     for (u32 d = 0; d < tensor.n_dims; ++d) {
       shape += (d > 0 ? " x " : "") + std::to_string(tensor.dims[d]);
     }
-    std::printf("%-36s %-8s %-28s %14llu\n", printable(tensor.name).c_str(),
+    std::printf("%-36s %-8s %-28s %14llu\n", escaped(tensor.name).c_str(),
                 type_name(tensor.type_id).c_str(), shape.c_str(),
                 static_cast<unsigned long long>(tensor.bytes));
   }

@@ -85,10 +85,10 @@ int code_of(int argc, char** argv) {
   } catch (const tarn::tools::Stopped& stopped) {
     end_by_signal(stopped.signal);
   } catch (const tarn::tools::Failure& failure) {
-    tarn::tools::print_failure("tarn", failure);
+    tarn::tools::print_failure("tarn", failure.text);
     return failure.code;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "tarn: %s\n", error.what());
+    tarn::tools::print_failure("tarn", error.what());
     return tarn::tools::kExitRefused;
   }
 }

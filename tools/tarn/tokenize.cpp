@@ -1,10 +1,13 @@
 // tarn tokenize: prints print ids and pieces of a text; works with vocabulary-only files.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <string_view>
 
 #include "runtime/text/unicode.h"
 #include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
+#include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/support/json.h"
@@ -20,17 +23,16 @@ struct TokenizeCommand {
   bool json = false;
 };
 
-// A piece in quotes on one line, with escapes for unprintable bytes.
-std::string quoted(const std::string& piece) {
+// A piece in quotes on one line.
+std::string in_quotes(std::string_view piece) {
   std::string out = "\"";
-  const bool whole = text::is_utf8(piece);
-  for (const char c : piece) {
-    char escape[8];
-    const bool shown =
-        (c >= ' ' && c <= '~' && c != '"' && c != '\\') || (whole && (c & 0x80) != 0);
-    std::snprintf(escape, sizeof escape, c == '\n' ? "\\n" : "\\x%02x",
-                  static_cast<unsigned>(static_cast<u8>(c)));
-    out += shown ? std::string(1, c) : std::string(escape);
+  while (!piece.empty()) {
+    const size_t n_plain = std::min(piece.find_first_of("\n\"\\"), piece.size());
+    out += escaped(piece.substr(0, n_plain));
+    piece.remove_prefix(n_plain);
+    if (piece.empty()) break;
+    out += piece[0] == '\n' ? "\\n" : piece[0] == '"' ? "\\x22" : "\\x5c";
+    piece.remove_prefix(1);
   }
   return out + "\"";
 }
@@ -43,7 +45,8 @@ void run(TokenizeCommand& command) {
   const std::vector<text::TokenId> ids =
       text.empty() ? std::vector<text::TokenId>{} : file.encode(text, command.options);
   if (!command.json) {
-    for (const text::TokenId id : ids) std::printf("%6u  %s\n", id, quoted(file.piece(id)).c_str());
+    for (const text::TokenId id : ids)
+      std::printf("%6u  %s\n", id, in_quotes(file.piece(id)).c_str());
     return;
   }
   Json json;
@@ -80,7 +83,7 @@ void add_tokenize(const Command& app) {
       .check(is_not_empty);
   const Option text = sub.add_option("-p,--prompt", command->text, "the text");
   const Option file = sub.add_option("-f,--file", command->file,
-                                     "the text, from a file or /dev/stdin, byte for byte");
+                                     "the text, from a file, byte for byte; -: standard input");
   file.excludes(text);
   sub.add_flag("--add-special", command->options.add_special, "add BOS and EOS as the file says");
   sub.add_flag("--parse-special", command->options.parse_special,

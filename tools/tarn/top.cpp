@@ -199,7 +199,8 @@ void print_as_json(const Sample& sample, const Speeds& speeds) {
   writer.Key("stored_bytes");
   writer.Uint64(bytes);
   writer.EndObject();
-  std::printf("%s\n", buffer.GetString());
+  print_json_text({buffer.GetString(), buffer.GetSize()});
+  std::printf("\n");
 }
 
 void top(const TopCommand& command) {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "platform/clock/clock.h"
+#include "tools/support/escaped.h"
 #include "tools/support/utc.h"
 
 namespace tarn::daemon {
@@ -120,17 +121,12 @@ std::string log_value(std::string_view value) {
     return c > ' ' && c <= '~' && c != '"' && c != '=' && c != '\\';
   });
   if (is_plain) return std::string(value);
-  constexpr const char* kDigits = "0123456789abcdef";
   std::string out = "\"";
-  for (const char c : value) {
-    const u8 byte = static_cast<u8>(c);
-    if (c == '"' || c == '\\') {
-      out += {'\\', c};
-    } else if (byte < ' ' || byte > '~') {
-      out += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
-    } else {
-      out += c;
-    }
+  while (!value.empty()) {
+    const size_t quote = std::min(value.find('"'), value.size());
+    out += tools::escaped(value.substr(0, quote));
+    if (quote < value.size()) out += "\\\"";
+    value.remove_prefix(std::min(quote + 1, value.size()));
   }
   return out + '"';
 }

@@ -68,7 +68,7 @@ inline constexpr u32 kLogRecordsMax = 8;
 std::vector<LogRecord> last_errors();
 
 // A value as it stands in a line: in quotes, with escapes, if it has blanks, quotes or other bytes
-// than printable ASCII.
+// than printable ASCII. Letters of other scripts stay.
 std::string log_value(std::string_view value);
 
 }  // namespace tarn::daemon

@@ -9,6 +9,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
@@ -238,13 +239,14 @@ int run_command_line(int argc, char** argv) {
 }
 
 int code_of(int argc, char** argv) {
+  const std::string program = std::string(line_prefix(LogLevel::error)) + "tarnd";
   try {
     return run_command_line(argc, argv);
   } catch (const tools::Failure& failure) {
-    tools::print_failure((line_prefix(LogLevel::error) + std::string("tarnd")).c_str(), failure);
+    tools::print_failure(program.c_str(), failure.text);
     return failure.code;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%starnd: %s\n", line_prefix(LogLevel::error), error.what());
+    tools::print_failure(program.c_str(), error.what());
     return tools::kExitRefused;
   }
 }

@@ -31,7 +31,7 @@ TEST_CASE("values of a log line") {
   CHECK(log_value("") == "\"\"");
   CHECK(log_value("two words") == "\"two words\"");
   CHECK(log_value("a=\"b\"\n") == "\"a=\\\"b\\\"\\x0a\"");
-  CHECK(log_value("\xc3\xa4") == "\"\\xc3\\xa4\"");
+  CHECK(log_value("ä \x1b\u009b\xff") == "\"ä \\x1b\\xc2\\x9b\\xff\"");
 }
 
 TEST_CASE("the last warnings are kept, newest first, and no more than 8") {
