@@ -108,6 +108,12 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source, std::span<std:
                          "(chat_template)",
                  .figures = {{{"bytes", source.size()}, {"max", kSourceBytesMax}}}});
   }
+  if (const u64 at = source.find('\0'); at != std::string_view::npos) {
+    return fail({.status = Status::invalid_model,
+                 .hint = "the chat template has a zero byte: pass another with --chat-template "
+                         "(chat_template)",
+                 .figures = {{{"byte", at}}}});
+  }
   if (!text::is_utf8(source)) {
     return fail({.status = Status::invalid_model,
                  .hint = "the chat template is no UTF-8: pass another with --chat-template "

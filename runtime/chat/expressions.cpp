@@ -292,7 +292,7 @@ Parsed ExpressionParser::filters(NodeIdx of) {
 
 Parsed ExpressionParser::filter(NodeIdx of) {
   const Token token = token_;
-  if (token.type != TokenType::name) return unexpected();
+  if (token.type != TokenType::name) return unexpected("a filter's name");
   advance();
   if (token_.is_sign(".")) return unknown(token.text);
   NodeIdx given = kNoNode;
@@ -307,7 +307,7 @@ Parsed ExpressionParser::filter(NodeIdx of) {
 Parsed ExpressionParser::test(NodeIdx of) {
   const bool is_negated = take_name("not");
   const Token token = token_;
-  if (token.type != TokenType::name) return unexpected();
+  if (token.type != TokenType::name) return unexpected("a test's name");
   advance();
   NodeIdx given = kNoNode;
   const bool is_word = token_.is_name("else") || token_.is_name("or") || token_.is_name("and");

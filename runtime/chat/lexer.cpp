@@ -20,6 +20,12 @@ constexpr std::string_view kSigns[] = {"**", "//", "==", "!=", ">=", "<=", "+", 
                                        "/",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
                                        ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
 
+// Each beside the one that ends it.
+constexpr std::string_view kBrackets = "()[]{}";
+constexpr std::string_view kUnendedBrackets[] = {"a ( without its )", "a [ without its ]",
+                                                 "a { without its }"};
+constexpr std::string_view kUnopenedBrackets[] = {"a ) without its (", "a ] without its ["};
+
 // The text before a tag, without what the tag takes away.
 std::string_view before_tag(std::string_view text, char sign, bool is_print, bool at_line_begin) {
   if (sign == '-') return without_spaces_behind(text);
@@ -55,8 +61,8 @@ Token Lexer::make(TokenType type, u64 begin, u64 end) {
   return token;
 }
 
-Token Lexer::bad(std::string_view what) const {
-  return {.type = TokenType::bad, .text = what, .line = line_};
+Token Lexer::tag_without_end() const {
+  return bad(where_ == Where::print ? "a {{ without its }}" : "a {% without its %}", tag_line_);
 }
 
 Token Lexer::next() { return where_ == Where::outside ? outside() : inside(); }
@@ -83,6 +89,7 @@ Token Lexer::outside() {
       return token;
     }
     cross(at_, tag);
+    tag_line_ = line_;
     at_ = tag + (sign == '\0' ? 2 : 3);
     if (kind == '{') {
       where_ = Where::print;
@@ -106,7 +113,7 @@ Token Lexer::outside() {
       continue;
     }
     const u64 end = source_.find("#}", at_);
-    if (end == source_.npos) return bad("a comment without its end #}");
+    if (end == source_.npos) return bad("a {# without its #}");
     const char last = end > at_ ? source_[end - 1] : '\0';
     u64 next = end + 2;
     if (last == '-') next = skip_spaces(source_, next);
@@ -141,7 +148,7 @@ Token Lexer::raw_text() {
     at_line_begin_ = source_[end - 1] == '\n';
     return token;
   }
-  return bad("{% raw %} without {% endraw %}");
+  return bad("a raw without its endraw", tag_line_);
 }
 
 // `n_end`: bytes of the tag's end, which is ahead.
@@ -161,9 +168,11 @@ Token Lexer::inside() {
   const u64 begin = skip_spaces(source_, at_);
   cross(at_, begin);
   at_ = begin;
-  if (at_ == source_.size()) return bad("a tag without its end");
+  if (at_ == source_.size()) {
+    return n_brackets_ > 0 ? bracket('\0') : tag_without_end();
+  }
   const std::string_view rest = source_.substr(at_);
-  if (nesting_ == 0) {
+  if (n_brackets_ == 0) {
     const std::string_view end = where_ == Where::print ? "}}" : "%}";
     if (rest.starts_with(end)) return end_of_tag(2);
     const bool may_plus = where_ == Where::block && rest[0] == '+';
@@ -178,14 +187,27 @@ Token Lexer::inside() {
   }
   for (const std::string_view sign : kSigns) {
     if (!rest.starts_with(sign)) continue;
-    if (sign == "(" || sign == "[" || sign == "{") ++nesting_;
-    if (sign == ")" || sign == "]" || sign == "}") {
-      if (nesting_ == 0) return bad("a bracket that nothing opened");
-      --nesting_;
-    }
+    if (kBrackets.find(sign[0]) != std::string_view::npos) return bracket(sign[0]);
     return make(TokenType::sign, at_, at_ + sign.size());
   }
   return bad("a character that has no meaning in a tag");
+}
+
+// A bracket that is ahead; '\0' stands for the source's end.
+Token Lexer::bracket(char sign) {
+  const u64 idx = kBrackets.find(sign);
+  const bool opens = sign != '\0' && idx % 2 == 0;
+  if (opens) {
+    if (n_brackets_ == brackets_.size()) return bad("brackets that nest too deeply");
+    brackets_[n_brackets_++] = {.sign = sign, .line = line_};
+  } else if (n_brackets_ == 0) {
+    return sign == '}' ? tag_without_end() : bad(kUnopenedBrackets[idx / 2]);
+  } else {
+    const Bracket& open = brackets_[--n_brackets_];
+    const u64 wanted = kBrackets.find(open.sign) + 1;
+    if (idx != wanted) return bad(kUnendedBrackets[wanted / 2], open.line);
+  }
+  return make(TokenType::sign, at_, at_ + 1);
 }
 
 Token Lexer::number() {

@@ -2,10 +2,11 @@
 // without the newline at its end. Private to this folder.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string_view>
 
-#include "platform/base/types.h"
+#include "runtime/chat/limits.h"
 
 namespace tarn::chat {
 
@@ -21,7 +22,7 @@ enum class TokenType : u8 {
   real,
   sign,  // an operator or bracket
   end,
-  bad,  // `text` says what
+  bad,  // `text` names the construct, `line` is where that begins
 };
 
 struct Token {
@@ -49,11 +50,16 @@ class Lexer {
   Token outside();
   Token raw_text();
   Token inside();
+  Token bracket(char sign);
   Token end_of_tag(u64 n_end);
   Token literal();
   Token number();
   Token make(TokenType type, u64 begin, u64 end);
-  Token bad(std::string_view what) const;
+  Token bad(std::string_view what) const { return bad(what, line_); }
+  Token bad(std::string_view what, u32 line) const {
+    return {.type = TokenType::bad, .text = what, .line = line};
+  }
+  Token tag_without_end() const;
   u64 unescape(u64 begin, u64 end, bool* is_good);
   void cross(u64 begin, u64 end);  // counts lines
 
@@ -61,7 +67,14 @@ class Lexer {
   std::string_view source_;
   u64 at_ = 0;
   u32 line_ = 1;
-  u32 nesting_ = 0;
+  u32 tag_line_ = 1;  // where the tag that `where_` is in begins
+  // Brackets that are open. Each is a level of the parser, which is at most two tokens behind.
+  struct Bracket {
+    char sign = 0;
+    u32 line = 0;
+  };
+  std::array<Bracket, kSourceDepthMax + 2> brackets_{};
+  u32 n_brackets_ = 0;
   Where where_ = Where::outside;
   bool at_line_begin_ = true;  // the tag before ended with a newline
 };

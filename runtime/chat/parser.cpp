@@ -29,31 +29,34 @@ bool ParserBase::take_name(std::string_view name) {
 
 bool ParserBase::want_sign(std::string_view sign) {
   if (take_sign(sign)) return true;
-  unexpected();
+  unexpected(sign);
   return false;
 }
 
-std::nullopt_t ParserBase::fail_at(const char* hint, std::string_view detail, Status status) {
+std::nullopt_t ParserBase::fail_at(const char* hint, const Detail& detail, Status status) {
   if (error_.status == Status::internal) {  // the first counts
-    error_ = {.status = status,
-              .hint = hint,
-              .detail = Detail(detail),
-              .figures = {{{"line", token_.line}}}};
+    error_ = {
+        .status = status, .hint = hint, .detail = detail, .figures = {{{"line", token_.line}}}};
   }
   return std::nullopt;
 }
 
-std::nullopt_t ParserBase::unexpected() {
-  if (token_.type == TokenType::bad) {
-    return fail_at(
-        "the chat template is no template that can be read: pass another with "
-        "--chat-template (chat_template)",
-        token_.text, Status::invalid_model);
-  }
+std::nullopt_t ParserBase::broken(const Detail& construct, u32 line) {
+  token_.line = line;
+  return fail_at(
+      "the chat template cannot be read: pass another with --chat-template (chat_template)",
+      construct, Status::invalid_model);
+}
+
+std::nullopt_t ParserBase::unexpected(std::string_view wanted) {
+  if (token_.type == TokenType::bad) return broken(token_.text, token_.line);
+  const bool is_end = token_.type == TokenType::end;
   return fail_at(
       "the chat template has something at a place where it means nothing: pass another "
       "with --chat-template (chat_template)",
-      token_.type == TokenType::end ? "its end" : token_.text, Status::invalid_model);
+      Detail({is_end ? "its end" : token_.text, wanted.empty() ? "" : ", where ", wanted,
+              wanted.empty() ? "" : " should be"}),
+      Status::invalid_model);
 }
 
 std::nullopt_t ParserBase::unknown(std::string_view what) {
@@ -68,7 +71,7 @@ Parsed ParserBase::make(Node node) {
     return fail_at(
         "the chat template has more parts than a template of its size: pass another "
         "with --chat-template (chat_template)",
-        "", Status::unsupported);
+        {}, Status::unsupported);
   }
   if (node.line == 0) node.line = token_.line;
   memory_.nodes[n_nodes_] = node;
@@ -94,7 +97,7 @@ std::nullopt_t ParserBase::too_deep() {
   return fail_at(
       "the chat template is nested too deeply: pass another with --chat-template "
       "(chat_template)",
-      "", Status::unsupported);
+      {}, Status::unsupported);
 }
 
 void ParserBase::add(List& list, NodeIdx idx) {
@@ -108,8 +111,7 @@ void ParserBase::add(List& list, NodeIdx idx) {
 
 Result<Program> Parser::parse() {
   const Parsed body = statements({});
-  if (body && token_.type != TokenType::end) unexpected();
-  if (!body || token_.type != TokenType::end) return fail(error_);
+  if (!body) return fail(error_);
   return Program{.source = lexer_.source(),
                  .nodes = memory_.nodes.first(n_nodes_),
                  .names = memory_.names.first(n_names_),

@@ -5,13 +5,14 @@
 //   Parser            text and tags
 #pragma once
 
-#include <initializer_list>
+#include <array>
 #include <optional>
 #include <span>
 #include <string_view>
 
 #include "platform/base/result.h"
 #include "runtime/chat/lexer.h"
+#include "runtime/chat/limits.h"
 #include "runtime/chat/syntax.h"
 
 namespace tarn::chat {
@@ -41,8 +42,11 @@ class ParserBase {
   u32 begin_of(std::string_view text) const {
     return static_cast<u32>(text.data() - memory_.source.data());
   }
-  std::nullopt_t fail_at(const char* hint, std::string_view detail, Status status);
-  std::nullopt_t unexpected();
+  std::nullopt_t fail_at(const char* hint, const Detail& detail, Status status);
+  // A construct that is not whole, and the line where it begins.
+  std::nullopt_t broken(const Detail& construct, u32 line);
+  // The next token stands where none of its kind can; `wanted` can.
+  std::nullopt_t unexpected(std::string_view wanted = "");
   std::nullopt_t unknown(std::string_view what);
   std::nullopt_t too_deep();
 
@@ -100,19 +104,30 @@ class Parser : private ExpressionParser {
   Result<Program> parse();
 
  private:
-  Parsed statements(std::initializer_list<std::string_view> ends);
+  // A tag whose body is read. "end" and its name end that; so do others for a while.
+  struct Open {
+    std::string_view name;
+    u32 line = 0;
+    bool may_elif = false, may_else = false;
+    bool is_ended_by(std::string_view tag) const;
+  };
+  Parsed statements(const Open& open);
   Parsed statement();
+  std::nullopt_t unended(const Open& open);
+  std::nullopt_t stray(const Token& tag);
   Parsed branch(u32 line);
   Parsed loop(u32 line);
   Parsed set(u32 line);
   Parsed macro(u32 line);
   Parsed with(u32 line);
   Parsed filter_block(u32 line);
-  Parsed body(std::string_view end);  // and its end tag
-  Parsed captured(std::string_view end);
+  Parsed body(const Open& open);  // and its end tag
+  Parsed captured(const Open& open);
   Parsed target();
   bool end_tag();
 
+  std::array<Open, kSourceDepthMax> open_{};  // each is a level
+  u32 n_open_ = 0;
   u32 n_loops_ = 0;  // that are open
   u32 n_macros_ = 0;
 };

@@ -6,10 +6,18 @@
 
 namespace tarn::chat {
 
-// Text and tags up to an end, a tag with one of these names; its name is then the next token.
-Parsed Parser::statements(std::initializer_list<std::string_view> ends) {
+bool Parser::Open::is_ended_by(std::string_view tag) const {
+  if (tag == "elif") return may_elif;
+  if (tag == "else") return may_else;
+  return !name.empty() && tag.starts_with("end") && tag.substr(3) == name;
+}
+
+// Text and tags up to one that ends `open`; its name is then the next token. Up to the source's end
+// if that has no name.
+Parsed Parser::statements(const Open& open) {
   const Deeper deeper(depth_);
   if (deeper.is_too_deep()) return too_deep();
+  open_[n_open_++] = open;
   List list;
   while (token_.type != TokenType::end) {
     const Token token = token_;
@@ -25,7 +33,7 @@ Parsed Parser::statements(std::initializer_list<std::string_view> ends) {
     if (token.type == TokenType::print_begin) {
       advance();
       TARN_NODE(value, tuple(true, false, ""));
-      if (token_.type != TokenType::print_end) return unexpected();
+      if (token_.type != TokenType::print_end) return unexpected("}}");
       advance();
       TARN_NODE(made, make({.kind = NodeKind::print, .line = token.line, .a = value}));
       add(list, made);
@@ -33,13 +41,34 @@ Parsed Parser::statements(std::initializer_list<std::string_view> ends) {
     }
     if (token.type != TokenType::block_begin) return unexpected();
     advance();
-    if (token_.type != TokenType::name) return unexpected();
-    if (std::find(ends.begin(), ends.end(), token_.text) != ends.end()) return list.first;
+    if (token_.type != TokenType::name) return unexpected("a tag's name");
+    if (open.is_ended_by(token_.text)) break;
     TARN_NODE(made, statement());
     add(list, made);
   }
-  if (ends.size() > 0) return unexpected();
+  --n_open_;
+  if (token_.type == TokenType::end && !open.name.empty()) return unended(open);
   return list.first;
+}
+
+std::nullopt_t Parser::unended(const Open& open) {
+  const char* const article = open.name == "if" ? "an " : "a ";
+  return broken({article, open.name, " without its end", open.name}, open.line);
+}
+
+// A tag that ends nothing here; if it ends a tag further out, the innermost one lacks its end.
+std::nullopt_t Parser::stray(const Token& tag) {
+  const Open& innermost = open_[n_open_ - 1];
+  for (u32 i = 0; i + 1 < n_open_; ++i) {
+    if (open_[i].is_ended_by(tag.text)) return unended(innermost);
+  }
+  if (tag.text.starts_with("end")) {
+    return broken({"an ", tag.text, " without its ", tag.text.substr(3)}, tag.line);
+  }
+  const bool is_behind_else =
+      innermost.name == "if" || (innermost.name == "for" && tag.text == "else");
+  return broken({"an ", tag.text, is_behind_else ? " behind an else" : " without its if"},
+                tag.line);
 }
 
 Parsed Parser::statement() {
@@ -54,7 +83,7 @@ Parsed Parser::statement() {
   if (name == "with") return with(token.line);
   if (name == "generation") {  // marks what an assistant wrote, for training
     if (!end_tag()) return std::nullopt;
-    TARN_NODE(inner, captured("endgeneration"));
+    TARN_NODE(inner, captured({.name = name, .line = token.line}));
     return make({.kind = NodeKind::with, .line = token.line, .b = inner});
   }
   if (name == "print") {
@@ -64,12 +93,15 @@ Parsed Parser::statement() {
     return made;
   }
   if (name == "break" || name == "continue") {
-    if (n_loops_ == 0) return unexpected();
+    if (n_loops_ == 0) return broken({"a ", name, " outside of a for"}, token.line);
     TARN_NODE(made, make({.kind = name == "break" ? NodeKind::leave : NodeKind::next_item,
                           .line = token.line}));
     if (!end_tag()) return std::nullopt;
     return made;
   }
+  const bool is_end =
+      name == "else" || name == "elif" || (name.starts_with("end") && name.size() > 3);
+  if (is_end) return stray(token);
   return fail_at(
       "the chat template has a tag that Tarn does not know: pass another with "
       "--chat-template (chat_template)",
@@ -78,24 +110,24 @@ Parsed Parser::statement() {
 
 bool Parser::end_tag() {
   if (token_.type != TokenType::block_end) {
-    unexpected();
+    unexpected("%}");
     return false;
   }
   advance();
   return true;
 }
 
-Parsed Parser::body(std::string_view end) {
-  TARN_NODE(inner, statements({end}));
+Parsed Parser::body(const Open& open) {
+  TARN_NODE(inner, statements(open));
   advance();
   if (!end_tag()) return std::nullopt;
   return inner;
 }
 
 // A body whose text is a value: a break in it is not of a loop around it.
-Parsed Parser::captured(std::string_view end) {
+Parsed Parser::captured(const Open& open) {
   const u32 n_outer = std::exchange(n_loops_, 0);
-  const Parsed inner = body(end);
+  const Parsed inner = body(open);
   n_loops_ = n_outer;
   return inner;
 }
@@ -106,14 +138,14 @@ Parsed Parser::branch(u32 line) {
   NodeIdx last = first;
   while (true) {
     if (!end_tag()) return std::nullopt;
-    TARN_NODE(inner, statements({"elif", "else", "endif"}));
+    TARN_NODE(inner, statements({.name = "if", .line = line, .may_elif = true, .may_else = true}));
     memory_.nodes[last].b = inner;
     const Token token = token_;
     advance();
     if (token.text == "endif") break;
     if (token.text == "else") {
       if (!end_tag()) return std::nullopt;
-      TARN_NODE(otherwise, statements({"endif"}));
+      TARN_NODE(otherwise, statements({.name = "if", .line = line}));
       memory_.nodes[last].c = otherwise;
       advance();
       break;
@@ -142,14 +174,14 @@ Parsed Parser::target() {
     is_tuple = true;
   }
   if (in_parentheses && !want_sign(")")) return std::nullopt;
-  if (list.first == kNoNode) return unexpected();
+  if (list.first == kNoNode) return unexpected("a variable's name");
   if (!is_tuple) return list.first;
   return make({.kind = NodeKind::tuple, .line = line, .a = list.first});
 }
 
 Parsed Parser::loop(u32 line) {
   TARN_NODE(into, target());
-  if (!take_name("in")) return unexpected();
+  if (!take_name("in")) return unexpected("in");
   TARN_NODE(over, tuple(false, false, "recursive"));
   NodeIdx condition = kNoNode;
   if (take_name("if")) {
@@ -159,14 +191,14 @@ Parsed Parser::loop(u32 line) {
   if (token_.is_name("recursive")) return unknown("a recursive loop");
   if (!end_tag()) return std::nullopt;
   ++n_loops_;
-  TARN_NODE(inner, statements({"endfor", "else"}));
+  TARN_NODE(inner, statements({.name = "for", .line = line, .may_else = true}));
   --n_loops_;
   NodeIdx otherwise = kNoNode;
   const bool has_else = token_.text == "else";
   advance();
   if (has_else) {
     if (!end_tag()) return std::nullopt;
-    TARN_NODE(other, statements({"endfor"}));
+    TARN_NODE(other, statements({.name = "for", .line = line}));
     otherwise = other;
     advance();
   }
@@ -209,13 +241,13 @@ Parsed Parser::set(u32 line) {
     through = made;
   }
   if (!end_tag()) return std::nullopt;
-  TARN_NODE(inner, captured("endset"));
+  TARN_NODE(inner, captured({.name = "set", .line = line}));
   return make({.kind = NodeKind::set_block, .line = line, .a = into, .b = through, .c = inner});
 }
 
 Parsed Parser::macro(u32 line) {
   if (n_macros_ > 0 || n_loops_ > 0) return unknown("a macro inside of a loop or a macro");
-  if (token_.type != TokenType::name) return unexpected();
+  if (token_.type != TokenType::name) return unexpected("the macro's name");
   TARN_NODE(called, name(token_.text));
   advance();
   if (!want_sign("(")) return std::nullopt;
@@ -235,7 +267,7 @@ Parsed Parser::macro(u32 line) {
   }
   if (!want_sign(")") || !end_tag()) return std::nullopt;
   ++n_macros_;
-  TARN_NODE(inner, body("endmacro"));
+  TARN_NODE(inner, body({.name = "macro", .line = line}));
   --n_macros_;
   return make({.kind = NodeKind::macro, .line = line, .a = called, .b = list.first, .c = inner});
 }
@@ -247,7 +279,7 @@ Parsed Parser::filter_block(u32 line) {
     through = made;
   }
   if (!end_tag()) return std::nullopt;
-  TARN_NODE(inner, captured("endfilter"));
+  TARN_NODE(inner, captured({.name = "filter", .line = line}));
   return make({.kind = NodeKind::filter_block, .line = line, .a = through, .b = inner});
 }
 
@@ -262,7 +294,7 @@ Parsed Parser::with(u32 line) {
     if (!take_sign(",")) break;
   }
   if (!end_tag()) return std::nullopt;
-  TARN_NODE(inner, body("endwith"));
+  TARN_NODE(inner, body({.name = "with", .line = line}));
   return make({.kind = NodeKind::with, .line = line, .a = list.first, .b = inner});
 }
 

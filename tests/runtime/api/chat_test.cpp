@@ -344,7 +344,7 @@ TEST_CASE("without a template, or with one that is not known, the rest of the mo
     bool is_told;  // as soon as it is opened
   };
   for (const Own& own : {Own{"{{ 1\n\n| no_such_filter }}", "no_such_filter (line 3)", false},
-                         Own{"\n{% for m in messages", "its end (line 2)", true}}) {
+                         Own{"\n{% for m in messages", "a {% without its %} (line 2)", true}}) {
     const test::TempFile file("chat_test_unusable.gguf");
     synth::synth_write({.n_layers = 1, .n_vocab = 1024, .chat_template = own.source},
                        *synth::parse_quant("f32"), 1, file.path(), 1);
