@@ -126,10 +126,10 @@ inline bool is_share(float recompute) {  // -1: TARN_RECOMPUTE_AUTO
 inline constexpr Refusal kBadShare{"recompute",
                                    "recompute must be TARN_RECOMPUTE_AUTO, or a share from 0 to 1"};
 
-inline constexpr uint32_t kTextFlags = TARN_ADD_SPECIAL | TARN_PARSE_SPECIAL;
+inline constexpr uint32_t kTextFlags = TARN_ADD_SPECIAL | TARN_PARSE_SPECIAL | TARN_ADD_BOS;
 inline constexpr const char* kBadFlags =
     "flags has a bit that this libtarn does not know: pass TARN_ADD_SPECIAL, TARN_PARSE_SPECIAL, "
-    "both or 0";
+    "TARN_ADD_BOS or 0";
 
 // Why a text and its flags are refused, or nothing.
 inline Refusal bad_text(const char* text, uint64_t text_bytes, uint32_t flags) {
@@ -139,6 +139,12 @@ inline Refusal bad_text(const char* text, uint64_t text_bytes, uint32_t flags) {
 
 inline text::EncodeOptions encode_options(uint32_t flags) {
   return {.add_special = (flags & TARN_ADD_SPECIAL) != 0,
+          .add_bos = (flags & TARN_ADD_BOS) != 0,
+          .parse_special = (flags & TARN_PARSE_SPECIAL) != 0};
+}
+// What is fed is to be continued: no EOS stands behind it.
+inline text::EncodeOptions feed_options(uint32_t flags) {
+  return {.add_bos = (flags & (TARN_ADD_SPECIAL | TARN_ADD_BOS)) != 0,
           .parse_special = (flags & TARN_PARSE_SPECIAL) != 0};
 }
 

@@ -52,14 +52,14 @@ Result<void> encode(TextDesk& desk, const Parts& parts, u32 flags) {
     n_units += TextDesk::n_units(part.text != nullptr ? part.text_bytes : part.n_ids);
   }
   TARN_CHECK(desk.begin_parts(n_units));
-  const text::EncodeOptions options = encode_options(flags);
+  const text::EncodeOptions options = feed_options(flags);
   for (u32 i = 0; i < parts.n(); ++i) {
     tarn_part part;
     static_cast<void>(parts.read(i, &part));  // it was read above
     const bool is_chunk = part.is_chunk != 0;
-    if (i == 0 && options.add_special && is_chunk)
-      TARN_CHECK(desk.add_part("", {.add_special = true}, false));
-    const text::EncodeOptions own{.add_special = options.add_special && i == 0 && !is_chunk,
+    if (i == 0 && options.add_bos && is_chunk)
+      TARN_CHECK(desk.add_part("", {.add_bos = true}, false));
+    const text::EncodeOptions own{.add_bos = options.add_bos && i == 0 && !is_chunk,
                                   .parse_special = options.parse_special && !is_chunk};
     if (part.text != nullptr) {
       TARN_CHECK(desk.add_part({part.text, part.text_bytes}, own, is_chunk));

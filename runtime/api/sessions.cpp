@@ -106,7 +106,7 @@ int32_t feed_text(const Way& way, tarn_session* session, const char* text, uint6
   return call.serve_text(
       way,
       [whole = std::string_view(text, text_bytes), flags](TextDesk& desk) {
-        return desk.encode(whole, encode_options(flags));
+        return desk.encode(whole, feed_options(flags));
       },
       [](Engine& engine, SessionIdx idx, const Ids& ids) { return engine.feed(idx, ids.ids); });
 }

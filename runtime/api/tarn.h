@@ -251,8 +251,9 @@ TARN_API int32_t tarn_engine_status_get(tarn_engine* engine, tarn_engine_status*
 /* ---- Text ----------------------------------------------------------------------------------- */
 
 enum {
-  TARN_ADD_SPECIAL = 1,  /* BOS and EOS, as the model's file says */
-  TARN_PARSE_SPECIAL = 2 /* control tokens in the text become themselves: trusted text only */
+  TARN_ADD_SPECIAL = 1,   /* BOS and EOS, as the model's file says; where text is fed, BOS alone */
+  TARN_PARSE_SPECIAL = 2, /* control tokens in the text become themselves: trusted text only */
+  TARN_ADD_BOS = 4        /* BOS alone, as the file says: for ids that are fed and continued */
 };
 
 /* Writes the ids of `text` (any bytes) into ids_out. n_out is the count, also if ids_max is too
@@ -298,7 +299,8 @@ TARN_API void tarn_session_destroy(tarn_session* session);
  * that any session of the tenant has computed is taken from memory or from the store
  * (reuse.prefix); the rest is computed. No token differs for that. */
 TARN_API int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids);
-/* Tokenizes and feeds in one call, with the limits and errors of both. */
+/* Tokenizes and feeds in one call, with the limits and errors of both. A fed text is to be
+ * continued, so no flag adds EOS behind it. */
 TARN_API int32_t tarn_session_feed_text(tarn_session* session, const char* text,
                                         uint64_t text_bytes, uint32_t flags);
 

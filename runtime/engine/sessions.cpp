@@ -227,11 +227,22 @@ void Sessions::append(Session& s, std::span<const u32> ids) {
   if (s.state == SessionState::idle || s.saved.restored) s.turn_begin = s.n_ids;
   const u32 n_more = static_cast<u32>(ids.size());
   s.turns.feed(s.n_ids, n_more);
+  if (s.n_ids < 2) tell_of_two_bos(s.ids.first(s.n_ids + n_more));
   s.generated.set(s.n_ids, s.n_ids + n_more, false);
   s.n_ids += n_more;
   s.saved.ask_more();
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   wait_for_place(s);
+}
+
+// The tokenizer puts BOS in front, and so did whoever wrote the text.
+void Sessions::tell_of_two_bos(std::span<const u32> ids) {
+  const auto bos = text_.tokenizer().first_token();
+  if (has_told_of_bos_ || !bos || ids.size() < 2 || ids[0] != *bos || ids[1] != *bos) return;
+  has_told_of_bos_ = true;
+  log_.warning(
+      "a prompt begins with BOS twice: the model's file adds it (tokenizer.ggml.add_bos_token), so "
+      "leave it out of the text");
 }
 
 Result<void> Sessions::generate(SessionIdx idx, const GenerateParams& params) {

@@ -82,8 +82,9 @@ Result<chat::Rendered> TextDesk::render(const chat::RenderArgs& args, bool has_c
     TARN_CHECK(encode_pieces(rendered));
     return rendered;
   }
-  TARN_CHECK(
-      encode(rendered.text, {.add_bos = true, .parse_special = true, .origins = rendered.origins}));
+  TARN_CHECK(encode(
+      rendered.text,
+      {.add_bos = true, .may_have_bos = true, .parse_special = true, .origins = rendered.origins}));
   std::array<char, plan::kPieceBytesMax> piece;
   const Ids kept = ids();
   chat::note_origins(rendered, kept.ids, common_.engine->text().tokenizer(), piece, kept.notes);
@@ -110,7 +111,9 @@ Result<void> TextDesk::encode_pieces(const chat::Rendered& rendered) {
                               .origins = rendered.origins.subspan(begin, end - begin)};
     const u64 first = n_part_ids_;
     added = add_part(
-        part.text, {.add_bos = add_bos, .parse_special = true, .origins = part.origins}, is_chunk);
+        part.text,
+        {.add_bos = add_bos, .may_have_bos = true, .parse_special = true, .origins = part.origins},
+        is_chunk);
     if (!added) return;
     const std::span<u8> notes = ids().notes.subspan(first, n_part_ids_ - first);
     std::array<u8, 2> marks{};  // of the first id, and of the others

@@ -101,8 +101,8 @@ Result<u64> Tokenizer::encode(std::string_view text, EncodeOptions options,
   Bump memory(scratch);
   IdWriter ids(out);
   const auto push_bos = [&](bool is_written) {
-    const bool adds = options.add_special || (options.add_bos && !is_written);
-    if (tables_->adds_bos && adds) ids.push(tables_->bos);
+    const bool adds = options.add_special || options.add_bos;
+    if (tables_->adds_bos && adds && !(is_written && options.may_have_bos)) ids.push(tables_->bos);
   };
   if (text.empty()) push_bos(false);
 

@@ -52,8 +52,9 @@ enum class VocabKind : u8 { spm, bpe };
 enum class PreTokenizer : u8 { none, gpt2, llama_bpe, qwen2 };
 
 struct EncodeOptions {
-  bool add_special = false;    // BOS/EOS as the file's rules say
-  bool add_bos = false;        // BOS alone, and not where the text begins with it
+  bool add_special = false;    // BOS and EOS as the file's rules say
+  bool add_bos = false;        // BOS alone: the text is to be continued
+  bool may_have_bos = false;   // it is not added where the text begins with it
   bool parse_special = false;  // control tokens written in the text become themselves, too; those
                                // that are user-defined always do
   // Who wrote each byte: 0 for the chat template. Control tokens and user-defined markers

@@ -54,7 +54,7 @@ Sample logbook_sample(const BuiltInModel& model) {
   std::vector<std::vector<u32>> prompts;
   u64 n_shared = ~u64{0};
   for (const LogbookLine& line : lines) {
-    prompts.push_back(file.encode(line.prompt, {.add_special = true}));
+    prompts.push_back(file.encode(line.prompt, {.add_bos = true}));
     const auto& first = prompts.front();
     const auto& last = prompts.back();
     const auto differ = std::mismatch(first.begin(), first.end(), last.begin(), last.end());
@@ -70,7 +70,7 @@ Sample logbook_sample(const BuiltInModel& model) {
                 .questions = {}};
   std::ranges::replace(sample.document, '\n', ' ');
   for (size_t i = 0; i < lines.size(); ++i) {
-    const auto whole = file.encode(lines[i].prompt + lines[i].answer, {.add_special = true});
+    const auto whole = file.encode(lines[i].prompt + lines[i].answer, {.add_bos = true});
     const auto n_prompt = static_cast<std::ptrdiff_t>(prompts[i].size());
     sample.questions.push_back(
         {.text = last_line(lines[i].prompt),

@@ -146,7 +146,7 @@ std::vector<u32> ids_of(const EvalCommand& command) {
     throw Failure{kExitRefused, command.text_file + " is empty: there is no text to evaluate"};
   }
   ModelFile file(command.engine.model);
-  return file.encode(text, {.add_special = true});
+  return file.encode(text, {.add_bos = true});
 }
 
 void compute(engine::Engine& engine, const std::vector<u32>& ids, Measure& measure) {
@@ -248,7 +248,8 @@ void add_eval(const Command& app) {
   sub.add_option("--answers-out", command->logbook.answers_file,
                  "logbook: write every answer, one line {seed, index, kind, expected, given, "
                  "selected} each");
-  const Option text = sub.add_option("--text", command->text_file, "the text, from a file");
+  const Option text =
+      sub.add_option("--text", command->text_file, "the text, from a file; -: standard input");
   sub.add_option("--ids", command->ids_file, "token ids from a file; nothing is added")
       .excludes(text);
   sub.add_option("--logits-out", command->logits_file,

@@ -79,7 +79,8 @@ void add_explain(const Command& app) {
       "expected times of both: those of the box's profile (tarn calibrate), corrected by what "
       "steps and reads took since.\n");
   command->daemon.add_to(sub);
-  sub.add_option("FILE", command->file, "a reply of tarn run --json, or of tarnd")
+  sub.add_option("FILE", command->file,
+                 "a reply of tarn run --json, or of tarnd; -: standard input")
       .type_name("FILE");
   sub.add_flag("--json", command->json, "as JSON");
   sub.callback([command] { explain(*command); });

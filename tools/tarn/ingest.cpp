@@ -42,10 +42,10 @@ using Ids = std::vector<u32>;
 // with.
 std::vector<Ids> ids_of(ModelFile& model, const IngestCommand& command, const std::string& text) {
   if (!command.chunks)
-    return {model.encode(text, {.add_special = true, .parse_special = command.parse_special})};
+    return {model.encode(text, {.add_bos = true, .parse_special = command.parse_special})};
   std::vector<Ids> all;
   for (const Passage& passage : cut_into_passages(model, text, command.chunk_tokens)) {
-    Ids& ids = all.emplace_back(model.encode("", {.add_special = true}));
+    Ids& ids = all.emplace_back(model.encode("", {.add_bos = true}));
     ids.insert(ids.end(), passage.ids.begin(), passage.ids.end());
   }
   return all;
@@ -237,7 +237,8 @@ void add_ingest(const Command& app) {
       "If one file fails, the others are read, and the exit code says so.\n");
   command->engine.add_to(sub, "what the longest FILE needs");
   command->daemon.add_to(sub);
-  sub.add_option("FILE", command->files, "the documents, byte for byte")
+  sub.add_option("FILE", command->files,
+                 "the documents, byte for byte; -: standard input, with --as NAME")
       .required()
       .check(is_not_empty);
   sub.add_option("--as", command->as, "a name in place of the file's, for one FILE")

@@ -61,19 +61,19 @@ struct Prompt {
   bool is_empty = false;  // except for BOS
 };
 
-std::vector<u32> encoded(const RunCommand& command, const std::string& text, bool add_special) {
+std::vector<u32> encoded(const RunCommand& command, const std::string& text, bool add_bos) {
   ModelFile file(command.engine.model);
-  return file.encode(text, {.add_special = add_special, .parse_special = command.parse_special});
+  return file.encode(text, {.add_bos = add_bos, .parse_special = command.parse_special});
 }
 
-Prompt prompt_of(const RunCommand& command, bool add_special) {
+Prompt prompt_of(const RunCommand& command, bool add_bos) {
   Prompt prompt;
   if (!command.ids_file.empty()) {
     prompt.ids = read_ids(command.ids_file);
     prompt.is_empty = prompt.ids.empty();
   } else {
     prompt.text = command.file.empty() ? command.text : read_file(command.file);
-    prompt.ids = encoded(command, prompt.text, add_special);
+    prompt.ids = encoded(command, prompt.text, add_bos);
     prompt.is_empty = prompt.text.empty();
   }
   if (prompt.is_empty) warn_of_empty("prompt", command.file + command.ids_file);
@@ -108,7 +108,7 @@ std::optional<Passages> passages_of(const RunCommand& command) {
     throw Failure{kExitUsage,
                   "--chunk goes with -p TEXT or -f FILE, without --session and --prompt-ids"};
   }
-  Passages passages{.begin = encoded(command, "", /*add_special=*/true),
+  Passages passages{.begin = encoded(command, "", /*add_bos=*/true),
                     .recompute = recompute_of(command.recompute)};
   ModelFile model(command.engine.model);
   for (const std::string& path : command.chunk_files) {
@@ -202,7 +202,7 @@ GenerationResult answer_kept(const RunCommand& command, const tarn_generate_opti
   // An empty input is a prefix of every input, so it never continues one.
   const bool goes_on = !prompt.is_empty && kept.goes_on_with(ids);
   if (!goes_on && kept.n_tokens() > 0 && command.ids_file.empty()) {
-    ids = encoded(command, prompt.text, /*add_special=*/false);
+    ids = encoded(command, prompt.text, /*add_bos=*/false);
   }
   const bool also_goes_on = goes_on || (!prompt.is_empty && kept.goes_on_with(ids));
   check_has_tokens(ids.size() + kept.n_tokens());
@@ -236,7 +236,7 @@ void run(RunCommand& command) {
   if (is_built_in && command.is_chat) command.answer.stop_by_default(kBuiltInStop);
   const auto built_in = built_in_unless_named(command.engine.model, built_in_of(command));
   const std::optional<Passages> passages = passages_of(command);
-  const Prompt prompt = prompt_of(command, /*add_special=*/!passages);
+  const Prompt prompt = prompt_of(command, /*add_bos=*/!passages);
   u64 n_prompt = prompt.ids.size();
   if (passages) n_prompt += passages->n_tokens();
   if (command.is_chat) {
@@ -325,7 +325,7 @@ void add_run(const Command& app) {
   command->engine.add_to(sub, "what the prompt and -n need");
   const Option text = sub.add_option("-p,--prompt", command->text, "the prompt");
   const Option file = sub.add_option("-f,--file", command->file,
-                                     "the prompt, from a file or /dev/stdin, byte for byte");
+                                     "the prompt, from a file, byte for byte; -: standard input");
   const Option ids = sub.add_option("--prompt-ids", command->ids_file,
                                     "the prompt as token ids from a file; nothing is added");
   sub.add_option(

@@ -1,9 +1,9 @@
 // tarn template: a conversation as the text that a model reads; works with vocabulary-only files.
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <memory>
 
+#include "platform/clock/clock.h"
 #include "runtime/chat/built_in_templates.h"
 #include "runtime/chat/chat_template.h"
 #include "runtime/chat/variables.h"
@@ -13,6 +13,7 @@
 #include "tools/support/input.h"
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
+#include "tools/support/shown_answer.h"
 #include "tools/tarn/commands.h"
 
 namespace tarn::tools {
@@ -75,13 +76,12 @@ void run(TemplateCommand& command) {
                         .arguments = command.arguments,
                         .add_generation_prompt = !command.no_generation_prompt};
   if (file != nullptr) args.variables = chat::variables_of(file->tokenizer(), variables);
-  const std::time_t now = std::time(nullptr);
-  localtime_r(&now, &args.now);
+  args.now = utc_time(SystemClock().unix_s());  // as the engine does
   const auto rendered = value_of(parsed.render(args, take(memory, 16 * n_bytes + 4 * kMiB)));
 
   if (!command.json) {
-    std::fwrite(rendered.text.data(), 1, rendered.text.size(), stdout);
-    return;
+    print_answer(rendered.text);
+    return end_line(rendered.text);
   }
   Json json;
   json.begin_object();
@@ -89,7 +89,7 @@ void run(TemplateCommand& command) {
   if (file != nullptr) {
     json.key("ids").begin_array();
     const text::EncodeOptions options{
-        .add_bos = true, .parse_special = true, .origins = rendered.origins};
+        .add_bos = true, .may_have_bos = true, .parse_special = true, .origins = rendered.origins};
     for (const auto id : file->encode(std::string(rendered.text), options)) json.number(id);
     json.end_array();
   }
@@ -105,7 +105,7 @@ void add_template(const Command& app) {
   sub.footer(
       "\nExamples:\n"
       "  tarn template -m model.gguf --messages chat.json\n"
-      "  tarn template --chat-template chatml --messages /dev/stdin --no-generation-prompt\n"
+      "  tarn template --chat-template chatml --messages - --no-generation-prompt\n"
       "  tarn template -m model.gguf --messages chat.json --args '{\"enable_thinking\":false}'\n");
   sub.add_option("-m,--model", command->model,
                  "a GGUF file, with or without tensors (default: the built-in model)")
@@ -115,7 +115,7 @@ void add_template(const Command& app) {
                      " (default: the model's own)")
       .check(is_not_empty);
   sub.add_option("--messages", command->messages,
-                 "a file with a JSON array of messages, or /dev/stdin")
+                 "a file with a JSON array of messages; -: standard input")
       .required();
   sub.add_option("--tools", command->tools, "a file with a JSON array of tools");
   sub.add_option("--args", command->arguments, "a JSON object: more variables of the template");

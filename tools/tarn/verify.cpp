@@ -53,7 +53,7 @@ struct Exam {
 
 // Inserts facts between the text's own tokens.
 Exam exam_of(ModelFile& model, const VerifyCommand& command, u32 n_context) {
-  const Ids text = model.encode(read_file(command.text_file), {.add_special = true});
+  const Ids text = model.encode(read_file(command.text_file), {.add_bos = true});
   Exam exam;
   std::vector<Ids> facts;
   u64 n_taken = command.n_steps;
@@ -61,8 +61,8 @@ Exam exam_of(ModelFile& model, const VerifyCommand& command, u32 n_context) {
   for (u32 i = 0; i < command.n_needles; ++i) {
     const std::string line = std::string("\nThe code of the ") + kPlaces[i] + " is";
     const std::string code = std::to_string(100'000 + (i + 1) * 611'953ull % 900'000);
-    facts.push_back(model.encode(line + " " + code + ".\n", {.add_special = false}));
-    exam.needles.push_back({model.encode(line, {.add_special = false}), code});
+    facts.push_back(model.encode(line + " " + code + ".\n", {.add_bos = false}));
+    exam.needles.push_back({model.encode(line, {.add_bos = false}), code});
     n_taken += facts.back().size();
     n_question_max = std::max<u64>(n_question_max, exam.needles.back().question.size());
   }

@@ -79,7 +79,7 @@ class Prompts {
       std::swap(order[i], order[i + random_() % (order.size() - i)]);
     order.resize(command_.n_passages);
     Prompt prompt;
-    prompt.ids = model_.encode("", {.add_special = true});
+    prompt.ids = model_.encode("", {.add_bos = true});
     Ids answer;
     for (u64 i = 0; i < order.size(); ++i) {
       const u32 begin = static_cast<u32>(prompt.ids.size());

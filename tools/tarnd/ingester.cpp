@@ -31,7 +31,7 @@ void Ingester::run(tarn_engine* engine) {
   if (job_.ids.empty()) {
     job_.ids.resize(ids_max(job_.text.size()));
     u64 n = 0;
-    end_.status = tarn_tokenize(engine, job_.text.data(), job_.text.size(), TARN_ADD_SPECIAL,
+    end_.status = tarn_tokenize(engine, job_.text.data(), job_.text.size(), TARN_ADD_BOS,
                                 job_.ids.data(), job_.ids.size(), &n);
     job_.ids.resize(end_.status == TARN_OK ? n : 0);
   }

@@ -352,5 +352,45 @@ TEST_CASE("what is undone, cut or forked is no change, and does not use up the n
   CHECK(lines.lines.size() == 2);
 }
 
+// A wall clock that stands, beside the machine's own monotonic time.
+class StandingClock final : public Clock {
+ public:
+  u64 now_ns() override { return system_.now_ns(); }
+  u64 unix_s() override { return at_s; }
+  u64 at_s = 0;
+
+ private:
+  SystemClock system_;
+};
+
+TEST_CASE("a template that asks for the date gets that of the clock, in UTC") {
+  const SmallModel model("llama", "f16");
+  StandingClock clock;
+  // As Llama 3's templates ask.
+  OpenEngine open(model.path(), small_config(), &clock, nullptr, {},
+                  "{% if not date_string is defined %}{% if strftime_now is defined %}"
+                  "{% set date_string = strftime_now('%d %b %Y') %}{% else %}"
+                  "{% set date_string = '26 Jul 2024' %}{% endif %}{% endif %}"
+                  "{{ date_string }}, {{ strftime_now('%Y-%m-%d %H:%M:%S %a') }}");
+  struct Row {
+    u64 at_s;
+    const char* text;
+  };
+  const Row rows[] = {{1'709'251'199, "29 Feb 2024, 2024-02-29 23:59:59 Thu"},
+                      {1'709'251'200, "01 Mar 2024, 2024-03-01 00:00:00 Fri"},
+                      {1'798'761'599, "31 Dec 2026, 2026-12-31 23:59:59 Thu"}};
+  for (const Row& row : rows) {
+    clock.at_s = row.at_s;
+    const auto rendered =
+        open.engine.render_chat({.messages = R"([{"role": "user", "content": "Hi"}])"});
+    REQUIRE(rendered.has_value());
+    CHECK(rendered->text == row.text);
+  }
+  const auto given = open.engine.render_chat({.messages = R"([{"role": "user", "content": "Hi"}])",
+                                              .arguments = R"({"date_string": "today"})"});
+  REQUIRE(given.has_value());
+  CHECK(given->text.starts_with("today, 2026"));
+}
+
 }  // namespace
 }  // namespace tarn::chat_test

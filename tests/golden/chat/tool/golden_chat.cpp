@@ -73,7 +73,7 @@ void render(std::string_view line, std::span<std::byte> memory, tools::ModelFile
   }
   if (vocabulary == nullptr) return write(Status::ok, rendered->text);
   const text::EncodeOptions options{
-      .add_bos = true, .parse_special = true, .origins = rendered->origins};
+      .add_bos = true, .may_have_bos = true, .parse_special = true, .origins = rendered->origins};
   std::string ids;
   for (const auto id : vocabulary->encode(std::string(rendered->text), options)) {
     ids += std::to_string(id) + " ";
