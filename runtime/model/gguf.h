@@ -1,6 +1,7 @@
 // The directory of a GGUF v2/v3 file: its keys and its tensors. Every byte is untrusted until it is
-// checked (ROBUSTNESS: classes G1-G9, T4). Reads through IoBackend, never maps the file, and keeps
-// only the directory: strings and arrays are read from the file when they are needed.
+// checked (ROBUSTNESS: classes G1-G9, T4), when it is used: names and values of keys that no model
+// needs may be anything that lies in the directory. Reads through IoBackend, never maps the file,
+// and keeps only the directory: strings and arrays are read from the file when they are needed.
 //
 //   memory   the directory lies in a Bump the caller lends; its limits are GgufLimits
 //   thread   any, one at a time
@@ -24,8 +25,10 @@ struct GgufLimits {
   static constexpr u64 kKeysMax = 4096;
   // 512 layers of 12 tensors are 6 K; the largest sharded MoE files hold 3 K.
   static constexpr u64 kTensorsMax = 16384;
-  // The format allows 65,535; the longest name in use has 55.
-  static constexpr u64 kKeyNameBytesMax = 256;
+  // The format's own limit.
+  static constexpr u64 kKeyNameBytesMax = 65535;
+  // The names of all keys, with their terminators. The longest name in use has 55 bytes.
+  static constexpr u64 kKeyNamesBytesMax = kKeysMax * 257;
   // The format's own limit.
   static constexpr u64 kTensorNameBytesMax = 64;
   // Keys, arrays and the tensor table together. The largest vocabulary in use (262 K tokens with
@@ -33,10 +36,8 @@ struct GgufLimits {
   static constexpr u64 kDirectoryBytesMax = 32 * kMiB;
   // The largest vocabulary has 0.3 M tokens and 0.5 M merges.
   static constexpr u64 kArrayElementsMax = u64{4} * 1024 * 1024;
-  // A single string value: the largest chat templates have 30 KiB, a licence text 40 KiB.
-  static constexpr u64 kStringBytesMax = kMiB;
-  // A string in an array must fit into the window below; the longest tokens are some hundred
-  // spaces.
+  // A string in an array that is read must fit into the window below; the longest tokens are some
+  // hundred spaces.
   static constexpr u64 kArrayStringBytesMax = 64 * kKiB;
   // Alignment of the tensors' data. The format demands a multiple of 8; above 1 MiB a file could
   // claim space by padding.
@@ -55,8 +56,8 @@ struct GgufLimits {
 // entry, its terminated name and its place in the index. Each tensor needs the same, and a place in
 // the order of offsets during the check.
 inline constexpr u64 kGgufMemoryBytesMax =
-    GgufLimits::kWindowBytes + 4 * kKiB +
-    GgufLimits::kKeysMax * (64 + GgufLimits::kKeyNameBytesMax + 1 + 4) +
+    GgufLimits::kWindowBytes + 4 * kKiB + GgufLimits::kKeysMax * (64 + 4) +
+    GgufLimits::kKeyNamesBytesMax +
     GgufLimits::kTensorsMax * (88 + GgufLimits::kTensorNameBytesMax + 1 + 4 + 4) + 4 * kKiB;
 static_assert(kGgufMemoryBytesMax <= 16 * kMiB);
 
@@ -96,7 +97,7 @@ const char* gguf_tensor_type_name(u32 id);
 class FileCursor;
 
 struct GgufKey {
-  std::string_view name;  // printable ASCII, terminated
+  std::string_view name;  // any bytes, terminated
   GgufType type = GgufType::u8;
   GgufType element = GgufType::u8;  // of an array
   u64 count = 1;                    // elements of an array
@@ -106,7 +107,7 @@ struct GgufKey {
 };
 
 struct GgufTensor {
-  std::string_view name;  // printable ASCII, terminated
+  std::string_view name;  // any bytes, terminated
   u32 n_dims = 0;
   u64 dims[4] = {1, 1, 1, 1};  // dims[0] is the row length, as in GGUF
   u32 type_id = 0;             // GGUF's id: may be a type without kernels (inspect shows it)

@@ -152,6 +152,9 @@ Result<std::optional<bool>> GgufFile::get_bool(std::string_view name) const {
   if (key->type != GgufType::boolean) {
     return invalid("the key has the wrong type; it must be a boolean", name);
   }
+  if (key->bits > 1) {
+    return invalid("a boolean that is neither 0 nor 1", name, {"value", key->bits});
+  }
   return std::optional<bool>(key->bits != 0);
 }
 
@@ -191,10 +194,10 @@ Result<void> GgufFile::each_string(const GgufKey& key, StringVisitor visit, void
   }
   FileCursor cursor = value_cursor(key);
   for (u64 i = 0; i < key.count; ++i) {
-    // The lengths were checked with the directory, but the file may have changed since.
     TARN_TRY(const u64 n_bytes, cursor.number<u64>());
     if (n_bytes > GgufLimits::kArrayStringBytesMax) {
-      return invalid("the file changed while it was in use", key.name, {"index", i});
+      return invalid("a text in the array is longer than any real token", key.name, {"index", i},
+                     {"bytes", n_bytes});
     }
     TARN_TRY(const std::byte* bytes, cursor.take(n_bytes));
     TARN_CHECK(visit(context, i, {reinterpret_cast<const char*>(bytes), n_bytes}));

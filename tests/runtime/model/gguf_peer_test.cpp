@@ -96,7 +96,7 @@ std::string value_text(const GgufFile& file, const GgufKey& key, Bump& memory) {
 std::string dump(const std::filesystem::path& path) {
   const std::string bytes = read_text(path);
   test::MemoryIo io;
-  std::vector<std::byte> memory(kGgufMemoryBytesMax + GgufLimits::kStringBytesMax + 1);
+  std::vector<std::byte> memory(kGgufMemoryBytesMax + kMiB + 1);
   Bump bump{memory};
   const auto file = GgufFile::read(io, io.add(std::as_bytes(std::span(bytes))), bump);
   if (!file) return std::string("refused: ") + file.error().hint;

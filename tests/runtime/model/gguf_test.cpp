@@ -146,6 +146,52 @@ Result<void> collect(void* context, u64 index, std::string_view text) {
   return {};
 }
 
+TEST_CASE("a key that is not used may have any name and any value that lies in the directory") {
+  const std::string_view names[] = {"général.nom",
+                                    "日本語",
+                                    "General.Name",
+                                    "a key with spaces",
+                                    " ",
+                                    ".",
+                                    "..a..",
+                                    "llama",
+                                    "\xff\xfe",
+                                    "a\x1b[2Jb\r\n",
+                                    std::string_view("general\0x", 9),
+                                    std::string_view("general\0y", 9)};
+  const std::string longest(GgufLimits::kKeyNameBytesMax, 'k');
+  const std::vector<std::string> texts = {"", std::string(100'000, 't'), "\xff"};
+  GgufImage image = sample();
+  u32 n = 0;
+  for (const std::string_view name : names) image.set_u32(name, ++n);
+  image.set_u32(longest, 77);
+  image.set_string("tokenizer.huggingface.json", std::string(2 * kMiB, 'j'));
+  image.set_strings("notes", texts);
+  image.set_strings("none", {});
+  image.set_raw("odd", test::GgufId::kBool, Bytes(1, std::byte{2}));
+  Opened opened(image);
+  REQUIRE_MESSAGE(opened.file.has_value(), hint_of(opened.file));
+  const GgufFile& file = *opened.file;
+  CHECK(opened.bump.used_bytes() <= kGgufMemoryBytesMax);
+  CHECK(file.keys().size() == image.keys.size());
+  n = 0;
+  for (const std::string_view name : names) {
+    CAPTURE(name);
+    CHECK(**file.get_u64(name) == ++n);
+  }
+  CHECK(**file.get_u64(longest) == 77);
+  CHECK(**file.get_u64("a.u16") == 65535);
+  // A value that is used still has its bounds.
+  Collected collected;
+  CHECK(hint_of(file.each_string(*file.find_key("notes"), collect, &collected))
+            .find("longer than any real token") != std::string::npos);
+  CHECK(collected.texts.size() == 1);
+  CHECK(hint_of(file.get_bool("odd")).find("neither 0 nor 1") != std::string::npos);
+  CHECK(
+      hint_of(file.get_string("tokenizer.huggingface.json", opened.bump, kMiB)).find("too long") !=
+      std::string::npos);
+}
+
 TEST_CASE("arrays are streamed whole, also where they cross the window") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
