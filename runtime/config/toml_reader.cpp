@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <span>
 #include <type_traits>
 
 #include "platform/base/assert.h"
 #include "runtime/config/config.h"
 #include "runtime/config/keys.h"
+#include "runtime/config/toml_text.h"
 
-// Limits nesting, because values are destroyed by recursion. The first limit is for brackets;
-// toml++ does not count dotted keys, so they are counted per line below.
+// Limits nesting in brackets, because values are destroyed by recursion. Dotted keys are counted in
+// toml_text.h.
 #define TOML_MAX_NESTED_VALUES 4
 // toml++ 3.3 asserts on a condition that a text can cause ("[~kv]"). Under NDEBUG the compiler may
 // assume that it never happens, which removes the branch that reports it. We keep only the branch.
@@ -26,7 +26,6 @@
 namespace tarn {
 namespace {
 
-constexpr u32 kDotsPerLineMax = 16;
 constexpr std::string_view kDaemonSection = "daemon";  // tarnd's own (tools/tarnd/settings.h)
 
 Error at_position(Error error, const toml::source_position& position) {
@@ -51,58 +50,6 @@ Error key_error(const char* hint, const char* key, const toml::node& node) {
 std::string_view without_prefix(std::string_view description) {
   constexpr std::string_view kPrefix = "Error while parsing ";
   return description.starts_with(kPrefix) ? description.substr(kPrefix.size()) : description;
-}
-
-// Copies the text with '?' for every character beyond ASCII, without a byte order mark. Only
-// comments may have them: no key and no value does, and toml++ 3.3 reaches an unreachable branch on
-// some ("\xef\xbb\xb7"). Each character becomes one, so columns stay.
-std::string_view to_ascii(std::string_view text, std::span<char> out) {
-  TARN_ASSERT(text.size() <= out.size());
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  u64 n = 0;
-  for (const char c : text) {
-    const u8 byte = static_cast<u8>(c);
-    const bool continues = byte >= 0x80 && byte < 0xc0;
-    if (!continues) out[n++] = byte < 0x80 ? c : '?';
-  }
-  return {out.data(), n};
-}
-
-// Finds a line with too many dots, not counting comments. Comments are recognised only in a text
-// without multi-line strings: there a quote ends at the latest with its line. Takes the same text
-// as toml++.
-std::optional<Error> find_too_many_dots(std::string_view text) {
-  constexpr auto kNone = std::string_view::npos;
-  const bool finds_comments = text.find("\"\"\"") == kNone && text.find("'''") == kNone;
-  u32 line = 1, n_dots = 0;
-  char quote = 0;  // the open one
-  bool escaped = false, in_comment = false;
-  for (const char c : text) {
-    if (c == '\n') {
-      ++line;
-      n_dots = 0;
-      quote = 0;
-      escaped = in_comment = false;
-    }
-    if (in_comment) continue;
-    if (quote != 0) {
-      if (c == quote && !escaped) quote = 0;
-      escaped = c == '\\' && quote == '"' && !escaped;
-    } else if (c == '"' || c == '\'') {
-      quote = c;
-    } else if (c == '#') {
-      in_comment = finds_comments;
-    }
-    if (c == '.') ++n_dots;
-    if (n_dots > kDotsPerLineMax) {
-      return Error{.status = Status::invalid_config,
-                   .reason = Reason::bad_setting,
-                   .hint = "a line has more dots than any key or value needs",
-                   .figures = {{{"dots_max", kDotsPerLineMax}, {"line", line}}}};
-    }
-  }
-  return std::nullopt;
 }
 
 // Finds the first leaf of the text that visit() does not know. Every key is section.name; deeper
@@ -271,10 +218,9 @@ Result<Config> config_from_toml(std::string_view text, Config base, Origins* ori
                  .figures = {{{"bytes", text.size()}, {"bytes_max", kConfigTextBytesMax}}}});
   }
   std::array<char, kConfigTextBytesMax> ascii;  // on the stack: the core has no heap
-  text = to_ascii(text, ascii);
-  if (const auto error = find_too_many_dots(text)) return fail(*error);
+  TARN_TRY(const std::string_view checked, checked_toml(text, ascii));
   try {
-    return read(text, base, origins);
+    return read(checked, base, origins);
   } catch (...) {
     return fail(
         {.status = Status::invalid_config,

@@ -1,8 +1,10 @@
 #include "tools/tarnd/settings.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <iterator>
 
+#include "runtime/text/unicode.h"
 #include "tools/support/exit_code.h"
 #include "tools/tarnd/http_head.h"
 #include "tools/tarnd/log.h"
@@ -14,7 +16,21 @@ namespace {
   throw tools::Failure{tools::kExitRefused, "daemon." + key + ": " + why};
 }
 
-std::string quoted(const std::string& text) { return "'" + text + "'"; }
+// As TOML, in the characters that checked_toml() takes.
+std::string quoted(const std::string& text) {
+  const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '\''; };
+  if (std::ranges::all_of(text, is_plain)) return "'" + text + "'";
+  std::string out = "\"";
+  for (size_t at = 0; at < text.size();) {
+    const text::CodePoint point = text::decode_lenient(text, at);
+    const bool stays = is_plain(text[at]) && text[at] != '"' && text[at] != '\\';
+    char escape[12];
+    std::snprintf(escape, sizeof escape, "\\U%08x", point.value);
+    out += stays ? text.substr(at, 1) : escape;
+    at += point.n_bytes;
+  }
+  return out + '"';
+}
 
 void check_host(const std::string& host) {
   if (host.empty() || host.find_first_of(":/* ") != std::string::npos) {

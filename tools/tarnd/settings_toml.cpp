@@ -1,8 +1,10 @@
 // The second file that includes toml++ (the first is runtime/config/toml_reader.cpp), with the same
 // macros, because equal names of one program must be equal code.
+#include <algorithm>
 #include <string>
 #include <string_view>
 
+#include "runtime/config/toml_text.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/tarnd/settings.h"
@@ -101,6 +103,14 @@ class Reader {
   std::string text_of(const toml::node& node, const char* key) const {
     const auto* const text = node.as_string();
     if (text == nullptr) Where{file_, key}.refuse(node, "a text is expected");
+    const bool may_have_lines = std::string_view(key) == "chat_template";
+    const auto is_refused = [&](char c) {
+      const bool is_space = c == '\n' || c == '\r' || c == '\t';
+      return (static_cast<u8>(c) < ' ' && !(may_have_lines && is_space)) || c == '\x7f';
+    };
+    if (std::ranges::any_of(text->get(), is_refused)) {
+      Where{file_, key}.refuse(node, "a text here has no control characters: leave them out");
+    }
     return text->get();
   }
 
@@ -112,14 +122,14 @@ class Reader {
 }  // namespace
 
 void read_settings(std::string_view toml_text, const std::string& file, Settings& settings) {
-  // Only comments may have other characters, and toml++ 3.3 fails on some.
-  std::string ascii(toml_text);
-  for (char& c : ascii) {
-    if (static_cast<u8>(c) >= 0x80) c = '?';
+  std::string ascii(toml_text.size(), '\0');
+  const Result<std::string_view> checked = checked_toml(toml_text, ascii);
+  if (!checked) {
+    char why[256];
+    format_error(checked.error(), why, sizeof why);
+    throw tools::Failure{tools::kExitRefused, file + ": " + why};
   }
-  constexpr std::string_view kByteOrderMark = "???";
-  if (ascii.starts_with(kByteOrderMark)) ascii.erase(0, kByteOrderMark.size());
-  const toml::parse_result parsed = toml::parse(ascii);
+  const toml::parse_result parsed = toml::parse(*checked);
   if (!parsed) {
     refuse_at(file, parsed.error().source().begin, std::string(parsed.error().description()));
   }

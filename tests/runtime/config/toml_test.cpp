@@ -112,26 +112,28 @@ constexpr Case kBad[] = {
      "the configuration is not valid TOML", kTheirWords, 2, kTheirColumn},
     {"a word joiner in a key", "\xef\xbb\xb7 = 1", "the configuration is not valid TOML",
      kTheirWords, 1, kTheirColumn},
-    {"letters beyond ASCII before a value", "[kv]\n\"t\u00e9\" = 'f16'", "a key is unknown",
-     "kv.t?", 2, 1},
-    {"letters beyond ASCII in a value", "[kv]\ntype = 'f\u00e916'", "a value is not one of its",
-     "kv.type = f16 | q8_0 | q4_0", 2, 8},
+    {"letters beyond ASCII before a value", "[kv]\n\"t\u00e9\" = 'f16'",
+     "a text has a letter beyond ASCII", "", 2, kNone},
+    {"letters beyond ASCII in a value", "[kv]\ntype = 'f\u00e916'",
+     "a text has a letter beyond ASCII", "", 2, kNone},
+    {"an escape for a letter beyond ASCII", "[kv]\ntype = \"f\\u00e916\"",
+     "a value is not one of its", "kv.type = f16 | q8_0 | q4_0", 2, 8},
     {"deep list", "[kv]\ntype = [[[[[[1]]]]]]", "the configuration is not valid TOML", kTheirWords,
      2, kTheirColumn},
-    {"deep dotted key", "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1", "a line has more dots", "", 1,
+    {"deep dotted key", "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1", "a key has more dots", "", 1,
      kNone},
     {"deep dotted key behind a hash in a text",
-     "x = { y = '#', a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1 }", "a line has more dots", "", 1,
+     "x = { y = '#', a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1 }", "a key has more dots", "", 1,
      kNone},
     {"deep dotted key behind a hash and quotes in a text",
-     "x = { y = \"'\\\"#'\", a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1 }", "a line has more dots",
+     "x = { y = \"'\\\"#'\", a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1 }", "a key has more dots",
      "", 1, kNone},
     {"deep dotted key behind a hash in a text of two lines",
-     "x = { y = '''\n#''', a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1 }", "a line has more dots", "",
+     "x = { y = '''\n#''', a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1 }", "a key has more dots", "",
      2, kNone},
     {"the same with a stray byte between the quotes",
-     "x = { y = '\x80''\n#''', a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1 }", "a line has more dots",
-     "", 2, kNone},
+     "x = { y = '\x80''\n#''', a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1 }",
+     "a text has a letter beyond ASCII", "", 1, kNone},
     {"negative", "[kv]\n context_tokens = -1", "a value is out of its range", "kv.context_tokens",
      2, 19},
     {"above the range", "[kv]\ncontext_tokens = 16777217", "a value is out of its range",
@@ -197,6 +199,69 @@ TEST_CASE("comments may hold any bytes, and a byte order mark is passed over") {
   CHECK(config->kv_type == KvTypeChoice::q8_0);
   const Result<Config> bad = config_from_toml("[kv]\nkv_\u4e2d.x = 1", Config{});
   CHECK_FALSE(bad.has_value());
+}
+
+TEST_CASE("dots of keys alone count, whatever else has dots") {
+  const std::string dots(40, '.');
+  const std::string texts[] = {
+      "hosts = ['a.ai.example.com', 'b.ai.example.com', \"c.ai.example.com\", 'd.ai.example.com', "
+      "\"e.ai.example.com\", 'f.ai.example.com']",
+      "a = '" + dots + "'",
+      "a = \"" + dots + "\"",
+      "a = \"\\\"" + dots + "\"",
+      "a = '''" + dots + "\n" + dots + "'''",
+      "a = \"\"\"" + dots + "\n\\\"\"\"" + dots + "\"\"\"",
+      "a = \"\"\"x\"\"\"\"\" # " + dots,
+      "a = '''x'''' # " + dots,
+      "a = '' # " + dots,
+      "a = '\\' # " + dots,
+      "a = { b = '" + dots + "', c = \"" + dots + "\" }",
+      "a = [1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5]",
+      "a = [1979-05-27T07:32:00.999, 1979-05-27T07:32:00.999Z]",
+      "a = { b.c = 1.5, d.e = 1.5, f.g = 1.5, h.i = 1.5, j.k = 1.5, l.m = 1.5, n.o = 1.5, "
+      "p.q = 1.5, r.s = 1.5, t.u = 1.5 }",
+      "a.'" + dots + "'.\"" + dots + "\" = 1",
+  };
+  constexpr const char* kDeepKey = "z.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1";
+  for (const std::string& text : texts) {
+    CAPTURE(text);
+    const std::string daemon = "[daemon]\n" + text + "\n";  // another reader's
+    const Result<Config> config = config_from_toml(daemon + "[kv]\ntype = 'q8_0'\n", Config{});
+    REQUIRE(config.has_value());
+    CHECK(config->kv_type == KvTypeChoice::q8_0);
+    const Result<Config> bad = config_from_toml(daemon + kDeepKey, Config{});
+    REQUIRE_FALSE(bad.has_value());
+    CHECK(std::string(bad.error().hint).starts_with("a key has more dots"));
+  }
+  // On the line of a text that ends with quotes of its own.
+  for (const char* text : {"'''x''''", "'''x'''''", R"("""x"""")", R"("""x\"""")", "''", R"("")",
+                           R"('\')", R"("\\")", R"("#")", R"('"')"}) {
+    CAPTURE(text);
+    const Result<Config> bad =
+        config_from_toml("a = { b = " + std::string(text) + ", " + kDeepKey + " }", Config{});
+    REQUIRE_FALSE(bad.has_value());
+    CHECK(std::string(bad.error().hint).starts_with("a key has more dots"));
+  }
+}
+
+TEST_CASE("a zero byte is refused with its line, an escape that stands for one with its key") {
+  for (const std::string before : {"[kv]\n#", "\n", "[kv]\ntype = 'q8_0", "[kv]\n"}) {
+    CAPTURE(before);
+    const Result<Config> config = config_from_toml(before + '\0' + "'\n", Config{});
+    REQUIRE_FALSE(config.has_value());
+    CHECK(std::string(config.error().hint).starts_with("the configuration has a zero byte"));
+    CHECK(figure(config.error(), "line") == 2);
+    CHECK(figure(config.error(), "byte") == before.size());
+  }
+  for (const char* path : {R"("/a\u0000b")", R"("/a\u001bb")"}) {
+    CAPTURE(path);
+    const Result<Config> config =
+        config_from_toml("[store]\npath = " + std::string(path), Config{});
+    REQUIRE_FALSE(config.has_value());
+    CHECK(std::string(config.error().detail.c_str()) == "store.path");
+  }
+  CHECK_FALSE(config_from_toml("[kv]\ntype = \"q8_0\\u0000\"", Config{}).has_value());
+  CHECK_FALSE(config_from_toml("[kv]\n\"type\\u0000\" = 'q8_0'", Config{}).has_value());
 }
 
 TEST_CASE("comments may hold any number of dots") {

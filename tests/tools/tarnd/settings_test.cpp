@@ -88,16 +88,48 @@ TEST_CASE("TCP without a key is the command line's choice, and not beside keys")
   CHECK(refusal("[daemon]\ninsecure_no_key = true\n").find("unknown") != std::string::npos);
 }
 
+TEST_CASE("texts hold any number of dots, and nothing that another layer would cut or change") {
+  Settings settings;
+  read_settings(
+      "[daemon]\nhosts = ['a.ai.example.com', 'b.ai.example.com', 'c.ai.example.com', "
+      "'d.ai.example.com', 'e.ai.example.com', 'f.ai.example.com']\n",
+      "f.toml", settings);
+  CHECK(settings.hosts.size() == 6);
+  CHECK(settings.hosts.at(5) == "f.ai.example.com");
+  for (const char* text : {R"("a\u0000b")", R"("a\nb")", R"("a\u001bb")", R"("a\u007fb")"}) {
+    CAPTURE(text);
+    CHECK(refusal("[daemon]\nhosts = [" + std::string(text) + "]\n").starts_with("f.toml:2:"));
+    CHECK(refusal("[daemon]\nkeys_file = " + std::string(text) + "\n")
+              .find("daemon.keys_file: a text here has no control") != std::string::npos);
+  }
+  CHECK(refusal("[daemon]\nchat_template = \"{{ 'a\\u0000' }}\"\n").starts_with("f.toml:2:"));
+  read_settings("[daemon]\nkeys_file = \"/sch\\u00f6n?\"\nchat_template = '''\n{{ 1 }}\n\t'''\n",
+                "f.toml", settings);
+  CHECK(settings.keys_file == "/schön?");
+  CHECK(settings.chat_template == "{{ 1 }}\n\t");
+  CHECK(refusal("[daemon]\nkeys_file = 'schön'\n").find("letter beyond ASCII") !=
+        std::string::npos);
+  CHECK(refusal(std::string("[daemon]\n#\0", 11)) ==
+        "f.toml: the configuration has a zero byte: save it as UTF-8 text (line 2, byte 10)");
+  CHECK(refusal("a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1").find("more dots") !=
+        std::string::npos);
+  CHECK(refusal("\xef\xbb\xbf[daemon]\nlisten = 'unix:///s' # ü\n").empty());
+}
+
 TEST_CASE("what is printed reads back") {
   Settings settings;
   settings.listen = {"unix:///a", "unix:///b"};
   settings.allow_users = {"root"};
   settings.drain_s = 9;
   settings.body_bytes_max = 4096;
+  settings.keys_file = "/schön's \\ \"keys\"";
+  settings.chat_template = "{{ '<｜User｜>' }}\n\t{{ 1 }}";
   Settings again;
   read_settings(settings_toml(settings), "f.toml", again);
   CHECK(settings_toml(again) == settings_toml(settings));
   CHECK(again.listen == settings.listen);
+  CHECK(again.keys_file == settings.keys_file);
+  CHECK(again.chat_template == settings.chat_template);
 }
 
 TEST_CASE("SIGHUP takes limits, keys and the log's level, and nothing else") {
