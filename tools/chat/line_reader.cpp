@@ -33,6 +33,7 @@ class PlainLines : public LineReader {
       if (end != std::string::npos || (is_ended_ && !text_.empty())) {
         line = text_.substr(0, end);
         text_.erase(0, line.size() + 1);
+        if (line.ends_with('\r')) line.pop_back();
         return LineRead::line;
       }
       if (is_ended_) return LineRead::end;

@@ -24,7 +24,8 @@ enum class LineRead : u8 { line, caught_signal, end };
 class LineReader {
  public:
   virtual ~LineReader() = default;
-  // Reads a line without its line break. Prints the prompt on standard error, on a terminal alone.
+  // Reads a line without its line break ("\n" or "\r\n"). Prints the prompt on standard error, on a
+  // terminal alone.
   virtual LineRead next(const char* prompt, std::string& line) = 0;
   // Adds a line to what the editor's arrow keys bring back.
   virtual void remember(const std::string&) {}

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "tools/support/exit_code.h"
 
@@ -93,10 +94,20 @@ class File {
   enum class Writer { unknown, late, known } writer_ = Writer::unknown;
 };
 
+// The file that a name stands for.
+std::string source_of(const std::string& path) {
+  if (path != "-") return path;
+  static bool is_taken = false;
+  if (std::exchange(is_taken, true)) {
+    throw Failure{kExitUsage, "-: standard input can be read once: name a file for the others"};
+  }
+  return "/dev/stdin";
+}
+
 }  // namespace
 
 std::string read_file(const std::string& path, u64 bytes_max) {
-  File file(path, O_RDONLY);
+  File file(source_of(path), O_RDONLY);
   if (file.fd() < 0) fail_io("cannot open", path);
   const auto check = [&](u64 n_bytes) {
     if (n_bytes <= bytes_max) return;

@@ -1,4 +1,5 @@
-// Reads files and ids that are given on the command line.
+// Reads files and ids that are given on the command line. "-" in place of a file's name is standard
+// input in each option that is read here.
 #pragma once
 
 #include <string>
@@ -10,8 +11,9 @@ namespace tarn::tools {
 
 inline constexpr u64 kTextBytesMax = 256 * kMiB;  // more than the longest context has
 
-// Returns every byte of a file, a pipe or /dev/stdin. Throws Failure (exit code 74) also where
-// nothing writes to a pipe for 3 s, and with exit code 78 if there are more than `bytes_max`.
+// Returns every byte of a file or a pipe; "-" is standard input, which a process can read once.
+// Throws Failure (exit code 74) also where nothing writes to a pipe for 3 s, and with exit code 78
+// if there are more than `bytes_max`.
 std::string read_file(const std::string& path, u64 bytes_max = kTextBytesMax);
 // The same of a text that a C string will carry. Throws Failure where it has a zero byte.
 std::string read_text(const std::string& path, u64 bytes_max = kTextBytesMax);

@@ -11,10 +11,10 @@
 #include "tools/client/daemon_client.h"
 #include "tools/support/answer_fields.h"
 #include "tools/support/engine_options.h"
-#include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/support/json.h"
+#include "tools/support/shown_answer.h"
 #include "tools/tarn/commands.h"
 
 namespace tarn::tools {
@@ -36,7 +36,7 @@ std::string question_of(const AskCommand& command) {
   }
   std::string question = command.text;
   if (command.text_option.count() == 0) {
-    question = read_file(command.file.empty() ? "/dev/stdin" : command.file);
+    question = read_file(command.file.empty() ? "-" : command.file);
   }
   if (!text::is_utf8(question)) {
     throw Failure{kExitRefused, "the question is not UTF-8: convert it first"};
@@ -91,12 +91,7 @@ struct AnswerEnd {
 
 void print_text(const std::string& text, AnswerEnd& end) {
   if (text.empty()) return;
-  if (isatty(STDOUT_FILENO) != 0) {
-    print_escaped(text, stdout);
-  } else {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-  }
-  std::fflush(stdout);
+  print_answer(text);
   end.ends_line = text.ends_with('\n');
 }
 
@@ -153,7 +148,8 @@ void add_ask(const Command& app) {
       "default. With --json the whole reply of /v1/chat/completions is printed at its end.\n");
   command->daemon.add_to(sub);
   command->text_option = sub.add_option("-p,--prompt", command->text, "the question");
-  sub.add_option("-f,--file", command->file, "read the question from a file (default: a pipe)")
+  sub.add_option("-f,--file", command->file,
+                 "read the question from a file; -: standard input (default: a pipe)")
       .check(is_not_empty)
       .excludes(command->text_option);
   sub.add_option("--system", command->system, "the system message");

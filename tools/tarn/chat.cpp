@@ -13,6 +13,7 @@
 #include "tools/chat/conversation.h"
 #include "tools/chat/line_reader.h"
 #include "tools/support/engine_options.h"
+#include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/tarn/answer_options.h"
 #include "tools/tarn/chat_options.h"
@@ -35,14 +36,19 @@ struct ChatCommand {
   AnswerOptions answer;
 };
 
-void tell(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
+void tell(const std::string& text) {
+  print_escaped(text, stderr);
+  std::fputc('\n', stderr);
+}
 void tell_error(const std::string& text) { print_failure("tarn", text); }
 
 // Behind an answer.
 void tell_dim(const std::string& text) {
   const char* no_color = std::getenv("NO_COLOR");
   const bool is_dim = has_escapes() && (no_color == nullptr || *no_color == '\0');
-  tell(is_dim ? "\x1b[2m" + text + "\x1b[0m" : text);
+  if (is_dim) std::fputs("\x1b[2m", stderr);
+  tell(text);
+  if (is_dim) std::fputs("\x1b[0m", stderr);
 }
 
 class Chat {
@@ -167,8 +173,9 @@ void Chat::answer() {
   try {
     check_api(tarn_session_feed_chat(session().get(), json.data(), json.size(), nullptr));
     const u64 n_prompt = info().n_tokens;
-    last_ = generate(session(), {}, options_,
-                     {.stream = true, .stop = [] { return signal_caught() != 0; }});
+    last_ =
+        generate(session(), {}, options_,
+                 {.stream = true, .ends_line = true, .stop = [] { return signal_caught() != 0; }});
     last_.n_prompt_tokens = n_prompt;
   } catch (const Failure& failure) {
     conversation_.undo();
@@ -176,8 +183,6 @@ void Chat::answer() {
     return tell_error(failure.text + "; the message is dropped");
   }
   if (last_.was_stopped) cancel(session());
-  if (!last_.text.empty() && !last_.text.ends_with('\n')) std::fputc('\n', stdout);
-  std::fflush(stdout);
   if (last_.was_stopped && last_.text.empty()) {
     conversation_.undo();
   } else {

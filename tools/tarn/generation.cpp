@@ -10,9 +10,9 @@
 
 #include "runtime/api/tarn_chunks.h"
 #include "tools/support/alloc_counter.h"
-#include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/json.h"
+#include "tools/support/shown_answer.h"
 
 namespace tarn::tools {
 namespace {
@@ -28,17 +28,20 @@ tarn_session_info info_of(tarn_session* session) {
   return info;
 }
 
-// A terminal would obey escape sequences in what a model says.
-void print(std::string_view text) {
-  static const bool on_terminal = isatty(STDOUT_FILENO) != 0;
-  if (on_terminal) {
-    print_escaped(text, stdout);
-  } else {
-    std::fwrite(text.data(), 1, text.size(), stdout);
+// Ends the last line of a streamed answer, also of one that fails.
+class LineEnd {
+ public:
+  LineEnd(const GenerateHow& how, const std::string& text) : how_(how), text_(text) {}
+  LineEnd(const LineEnd&) = delete;
+  LineEnd& operator=(const LineEnd&) = delete;
+  ~LineEnd() {
+    if (how_.stream) end_line(text_, how_.ends_line);
   }
-  // An answer that reaches nobody is not computed to its end.
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw Failure{kExitIo, kOutputFailed};
-}
+
+ private:
+  const GenerateHow& how_;
+  const std::string& text_;
+};
 
 void take(const tarn_event& event, bool stream, GenerationResult& result) {
   switch (event.type) {
@@ -47,7 +50,7 @@ void take(const tarn_event& event, bool stream, GenerationResult& result) {
       break;
     case TARN_EVENT_TEXT:
       result.text.append(event.text, event.text_bytes);
-      if (stream) print(std::string_view(event.text, event.text_bytes));
+      if (stream) print_answer(std::string_view(event.text, event.text_bytes));
       break;
     default:
       result.finish = event.finish;
@@ -214,6 +217,7 @@ GenerationResult generate(const ApiSession& session, const std::vector<u32>& pro
     tarn_generate_options silent = options;
     silent.no_logprobs = 1;  // nothing here prints them
     check_api(tarn_session_generate(session.get(), &silent));
+    const LineEnd line_end(how, result.text);
     read_events(session.get(), how, result);
   }
   check_api(tarn_session_explain(session.get(), &result.explanation));

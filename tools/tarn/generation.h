@@ -82,7 +82,8 @@ struct Passages {
 
 struct GenerateHow {
   bool only_reads = false;   // generates nothing: ends when the input is computed
-  bool stream = false;       // text is printed as it comes; for a terminal by print_escaped()
+  bool stream = false;       // text is printed as it comes (shown_answer.h)
+  bool ends_line = false;    // the last line of that, in a pipe too
   bool (*stop)() = nullptr;  // polled while no event is ready: true ends it
   const Passages* passages = nullptr;
 };

@@ -70,6 +70,9 @@ void print_sum(const Sum& sum, std::optional<u64> store_bytes) {
 
 Document& add_document(std::vector<Document>& documents, const std::string& path,
                        const std::string& as, u64 number) {
+  if (path == "-" && as.empty()) {
+    throw Failure{kExitUsage, "-: standard input has no name: give it one with --as NAME"};
+  }
   const std::string own_name = std::filesystem::path(path).filename().string();
   Document document;
   document.path = path;

@@ -9,6 +9,7 @@
 #include "tools/support/count.h"
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/shown_answer.h"
 #include "tools/tarn/input_mark.h"
 
 namespace tarn::tools {
@@ -124,8 +125,8 @@ void KeptSession::save() {
   tarn_session_info info = TARN_INIT(tarn_session_info);
   check_api(tarn_session_info_get(session_->get(), &info));
   n_kept_ = info.n_tokens;
-  std::fprintf(stderr, "\nsession %s: %llu tokens kept%s\n", escaped(name_).c_str(),
-               count(info.n_tokens),
+  std::fprintf(stderr, "%ssession %s: %llu tokens kept%s\n", behind_answer(),
+               escaped(name_).c_str(), count(info.n_tokens),
                asked_to_end() ? "; the same command continues from there" : "");
 }
 

@@ -20,6 +20,7 @@ constexpr const char* kFooter =
     "  tarn run                    the built-in model answers from a fixed budget\n"
     "  tarn run -m model.gguf -p \"Once upon a time\" -n 64\n"
     "  tarn run --help             a command's options and examples\n"
+    "\nA text file named - is standard input.\n"
     "\nExit codes: 0 ok, 64 usage, 70 internal error, 74 I/O failed, 75 GPU lost (start again), 78 "
     "model, configuration, budget or request refused; 128 + n: ended by signal n (130 is ^C); a "
     "run with --session saves first.\n";

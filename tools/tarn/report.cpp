@@ -7,6 +7,7 @@
 #include "platform/cpu/topology.h"
 #include "tools/support/explanation.h"
 #include "tools/support/memory_use.h"
+#include "tools/support/shown_answer.h"
 
 namespace tarn::tools {
 namespace {
@@ -148,9 +149,9 @@ void print_figures(const EngineHandle& engine, const GenerationResult& result) {
   const tarn_engine_status status = engine.status();
   std::fprintf(
       stderr,
-      "\n[%s] loaded in %.2f s; prefill %llu tokens%s%s%s; decode %zu tokens%s; %s; "
+      "%s[%s] loaded in %.2f s; prefill %llu tokens%s%s%s; decode %zu tokens%s; %s; "
       "attention: %s; model file %s\n",
-      tarn_finish_name(result.finish), static_cast<f64>(status.load_ns) * 1e-9,
+      behind_answer(), tarn_finish_name(result.finish), static_cast<f64>(status.load_ns) * 1e-9,
       static_cast<unsigned long long>(result.n_prompt_tokens), reused(result).c_str(),
       blended(status, result).c_str(), rate(result.prefill_tokens_per_s()).c_str(),
       result.tokens.size(), rate(result.decode_tokens_per_s()).c_str(), status.isa,
