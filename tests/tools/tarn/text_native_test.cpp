@@ -124,7 +124,7 @@ TEST_CASE("a chat template with a zero byte is refused, and one that is broken i
     write(source, std::string("{{ messages[0].content }}\0{{ 1 }}", 33));
     const Ended cut = run_tarn(words);
     CHECK(cut.exit_code == 78);
-    CHECK(has(cut.err, "the chat template has a zero byte"));
+    CHECK(has(cut.err, "zero byte"));
     write(source, "{% if x %}");
     const Ended broken = run_tarn(words);
     CHECK(broken.exit_code == 78);
