@@ -169,9 +169,9 @@ TEST_CASE("a session of another model, or of other settings, is refused by the f
   };
   const std::string long_name(129, 'n');
   const Case cases[] = {
-      {&other_model, {}, "model", ""},
-      {&model, {.kv_type = KvTypeChoice::q8_0}, "kv.type", ""},
-      {&model, {.page_tokens = 32}, "kv.page_tokens", ""},
+      {&other_model, {}, "saved with model = ", ""},
+      {&model, {.kv_type = KvTypeChoice::q8_0}, "kv.type = f16; this engine has q8_0", ""},
+      {&model, {.page_tokens = 32}, "kv.page_tokens = 16; this engine has 32", ""},
       {&model, {.context_tokens = 64}, "talk", ""},
       {&model, {}, "", long_name.c_str()},
   };
@@ -183,7 +183,7 @@ TEST_CASE("a session of another model, or of other settings, is refused by the f
     const auto imported = other.engine().archive().import_from(folder.file().c_str(), {}, c.name);
     REQUIRE_FALSE(imported.has_value());
     CHECK(imported.error().status == Status::invalid_request);
-    CHECK(std::string(imported.error().detail.c_str()) == c.field);
+    CHECK(std::string(imported.error().detail.c_str()).find(c.field) != std::string::npos);
     CHECK(std::strlen(imported.error().hint) > 30);
     CHECK(holds(other) == before);
   }

@@ -285,9 +285,7 @@ TEST_CASE("an imported session's index gets a name that the next start finds") {
     CAPTURE(is_first);
     Life life(model, config, disk);
     if (is_first) {
-      REQUIRE((*life.engine().archive().files())
-                  ->pack({.path = path.c_str(), .names = std::array{"talk"}})
-                  .has_value());
+      REQUIRE(test::export_session(life.engine(), "talk", path.c_str()).has_value());
       REQUIRE(life.engine().archive().import_from(path.c_str(), {}, "copy").has_value());
     }
     const auto restored = life.engine().restore("copy");

@@ -296,10 +296,12 @@ void restore_changed(const SmallModel& model, const Case& c) {
   const std::string good = tools::read_file(path);
   reuse::SessionFileHead head;
   std::memcpy(&head, good.data(), sizeof head);
-  // Its index stands in front of the answers, at the end; its codebook behind the groups.
+  // Its index stands in front of the answers and the model's name; its codebook behind the groups.
   const u64 manifest = store::kSectorBytes;
-  const u64 index =
-      manifest + head.manifest_bytes - sizeof(reuse::ManifestAnswer) - sizeof(reuse::ManifestIndex);
+  u32 model_bytes = 0;  // of its name, behind the answers
+  std::memcpy(&model_bytes, good.data() + manifest + 268, sizeof model_bytes);
+  const u64 index = manifest + head.manifest_bytes - align_up(model_bytes, 8) -
+                    sizeof(reuse::ManifestAnswer) - sizeof(reuse::ManifestIndex);
   const u64 codebook = manifest + kHead + u64{n_tokens - 1} / test::kSavedPage * sizeof(store::Key);
   std::vector<u64> places;
   for (u64 word = 0; word < 12; ++word) places.push_back(index + word * 4);

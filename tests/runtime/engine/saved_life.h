@@ -13,6 +13,7 @@
 #include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/sim_disk.h"
+#include "tools/support/input.h"
 
 namespace tarn::test {
 
@@ -187,11 +188,20 @@ inline There found_after_kill(const SmallModel& model, const SavedHow& how, cons
   return {{s.ids.begin(), s.ids.begin() + s.n_ids}, restored->n_computed, restored->is_cut_off};
 }
 
+// Writes one session to a file: that of a pack of one, without the pack's head and table.
+inline Result<reuse::ExportDone> export_session(engine::Engine& engine, const char* name,
+                                                const char* path) {
+  TARN_TRY(reuse::SessionCopy* const files, engine.archive().files());
+  TARN_TRY(reuse::ExportDone done, files->pack({.path = path, .names = std::array{name}}));
+  const std::string pack = tools::read_file(path);
+  const u64 begin = reuse::pack_sessions_begin(1);
+  tools::write_file(path, pack.data() + begin, pack.size() - begin);
+  done.file_bytes -= begin;
+  return done;
+}
 inline Result<reuse::ExportDone> export_session(SavedLife& life, const char* name,
                                                 const char* path) {
-  const auto files = life.engine().archive().files();
-  return files ? (*files)->pack({.path = path, .names = std::array{name}})
-               : Result<reuse::ExportDone>(fail(files.error()));
+  return export_session(life.engine(), name, path);
 }
 
 // Logits behind the border alone: those before it were not asked for.

@@ -278,7 +278,7 @@ TEST_CASE("a file with kept sessions is never made shorter, nor cut anew") {
   REQUIRE_FALSE(shorter.has_value());
   CHECK(std::string(shorter.error().detail.c_str()) == "store.quota_bytes");
   CHECK(shorter.error().figures[1].value == file_bytes);
-  CHECK(std::string(shorter.error().hint).find("export") != std::string::npos);
+  CHECK(std::string(shorter.error().hint).find("pack the sessions") != std::string::npos);
   CHECK(planned(model, config).has_value());  // no file yet
   config.store.sessions = false;              // another file, that only spills
   CHECK(with_file().has_value());
