@@ -41,8 +41,7 @@ void print_space(const char* file, const SpaceUse& space) {
               format_bytes(space.nameless).c_str(), format_bytes(space.indexes).c_str(),
               format_bytes(space.free).c_str());
   if (space.evicted_next.empty()) return;
-  std::printf("  when it is full, %s is evicted first
-", escaped(space.evicted_next).c_str());
+  std::printf("  when it is full, %s is evicted first\n", escaped(space.evicted_next).c_str());
 }
 
 void list_store(const StoreCommand& command) {
