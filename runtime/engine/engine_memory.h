@@ -34,7 +34,7 @@ inline Session& SessionsMemory::construct(u32 i) const {
   const auto share = [&](auto all) { return Carver::row(all, sessions.size(), i); };
   auto* session = new (&sessions[i]) Session();
   session->ids = share(ids);
-  session->generated = GeneratedMarks(share(generated));
+  session->generated = step::GeneratedMarks(share(generated));
   session->generation.events.init(share(events), share(event_text));
   return *session;
 }
@@ -59,8 +59,8 @@ struct TextMemory {
 inline SessionsMemory SessionsMemory::carve(Carver& carver, u32 n_sessions, u32 context_tokens) {
   return {.sessions = carver.rows<Session>("session", n_sessions, 1),
           .ids = carver.rows<u32>("ids", n_sessions, context_tokens),
-          .generated =
-              carver.rows<u64>("generated", n_sessions, GeneratedMarks::n_words(context_tokens)),
+          .generated = carver.rows<u64>("generated", n_sessions,
+                                        step::GeneratedMarks::n_words(context_tokens)),
           .events = carver.rows<Event>("events", n_sessions, EventRing::kEvents),
           .event_text = carver.rows<char>("text", n_sessions, EventRing::kTextBytes),
           .ready = carver.rows<step::Ready>("ready", n_sessions, 1),

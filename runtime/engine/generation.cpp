@@ -21,7 +21,7 @@ bool Generation::has_room(const GenerationScratch& scratch) const {
 }
 
 Result<Sampled> Generation::draw(std::span<f32> logits, std::span<const u32> history,
-                                 const GeneratedMarks& generated,
+                                 const step::GeneratedMarks& generated,
                                  const GenerationScratch& scratch) const {
   return sample({.logits = logits,
                  .history = history,

@@ -43,7 +43,8 @@ class Generation {
   bool takes_best() const { return engine::takes_best(sampler); }
   // The next token; `history` are all tokens of the session, `generated` are its marks.
   Result<Sampled> draw(std::span<f32> logits, std::span<const u32> history,
-                       const GeneratedMarks& generated, const GenerationScratch& scratch) const;
+                       const step::GeneratedMarks& generated,
+                       const GenerationScratch& scratch) const;
   // Tells the reader of a token. Returns why the answer ends with it, if it does.
   std::optional<Finish> accept(const Sampled& sampled, u64 now_ns,
                                const GenerationScratch& scratch);

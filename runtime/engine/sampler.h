@@ -16,7 +16,7 @@
 
 #include "kernels/sample/sample.h"
 #include "platform/base/result.h"
-#include "runtime/engine/generated_marks.h"
+#include "runtime/step/generated_marks.h"
 
 namespace tarn::engine {
 
@@ -70,9 +70,9 @@ struct SampleScratch {
 };
 
 struct SampleArgs {
-  std::span<f32> logits{};         // [n_vocab]; biases and penalties are applied in place
-  std::span<const u32> history{};  // tokens of the sequence so far, oldest first
-  GeneratedMarks generated{};      // of the history; without words none is marked
+  std::span<f32> logits{};           // [n_vocab]; biases and penalties are applied in place
+  std::span<const u32> history{};    // tokens of the sequence so far, oldest first
+  step::GeneratedMarks generated{};  // of the history; without words none is marked
   const SamplerParams* params = nullptr;
   u64 draw_idx = 0;  // tokens drawn before in this generation
   SampleScratch scratch{};

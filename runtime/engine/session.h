@@ -110,7 +110,7 @@ struct Session {
   kv::Sequence sequence{};
   std::span<u32> ids{};  // [slots_max]
   u32 n_ids = 0;
-  GeneratedMarks generated{};  // of the ids
+  step::GeneratedMarks generated{};  // of the ids
   Turns turns{};
   u32 n_settled = 0;  // tokens that a cancelled prefill leaves: those of before it was fed
   LastError last_error{};

@@ -10,6 +10,22 @@ namespace tarn::engine {
 
 using step::Priority;
 
+void Session::end_cancelled(Finish reason, const GenerationScratch& scratch) {
+  if (generation.n_generated == 0 || state == SessionState::computing) {
+    n_ids = std::max(sequence.n_slots(), n_settled);
+    cut_tokens(n_ids);
+  }
+  if (state == SessionState::generating) finish(reason, nullptr, scratch);
+  rest();
+  cancel.store(false);
+}
+
+void Session::finish(Finish reason, const Error* error, const GenerationScratch& scratch) {
+  generation.finish(reason, error, scratch);
+  rest();
+  saved.stop(/*has_answer=*/generation.n_generated > 0);
+}
+
 bool comes_before(const Session& a, const Session& b) {
   const auto rank = [](const Session& s) {
     return std::tuple(s.priority, !s.has_begun(), s.order);

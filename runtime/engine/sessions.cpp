@@ -31,23 +31,12 @@ u32 n_rows_at_once(const Session& s) {
   return n_slots < n_fed ? n_fed - n_slots : std::max(s.n_pending() - 1, 1u);
 }
 
+// The tokenizer puts BOS in front of a text, and the text may begin with it, too.
+bool has_two_bos(std::span<const u32> ids, std::optional<text::TokenId> bos) {
+  return bos && ids.size() >= 2 && ids[0] == *bos && ids[1] == *bos;
+}
+
 }  // namespace
-
-void Session::end_cancelled(Finish reason, const GenerationScratch& scratch) {
-  if (generation.n_generated == 0 || state == SessionState::computing) {
-    n_ids = std::max(sequence.n_slots(), n_settled);
-    cut_tokens(n_ids);
-  }
-  if (state == SessionState::generating) finish(reason, nullptr, scratch);
-  rest();
-  cancel.store(false);
-}
-
-void Session::finish(Finish reason, const Error* error, const GenerationScratch& scratch) {
-  generation.finish(reason, error, scratch);
-  rest();
-  saved.stop(/*has_answer=*/generation.n_generated > 0);
-}
 
 Result<void> check_ids(const model::ModelSpec& spec, std::span<const u32> ids) {
   for (const u32 id : ids) {
@@ -227,22 +216,18 @@ void Sessions::append(Session& s, std::span<const u32> ids) {
   if (s.state == SessionState::idle || s.saved.restored) s.turn_begin = s.n_ids;
   const u32 n_more = static_cast<u32>(ids.size());
   s.turns.feed(s.n_ids, n_more);
-  if (s.n_ids < 2) tell_of_two_bos(s.ids.first(s.n_ids + n_more));
+  const bool begins = s.n_ids < 2 && !has_told_of_bos_;
+  if (begins && has_two_bos(s.ids.first(s.n_ids + n_more), text_.tokenizer().first_token())) {
+    has_told_of_bos_ = true;
+    log_.warning(
+        "a prompt begins with BOS twice: the model's file adds it (tokenizer.ggml.add_bos_token), "
+        "so leave it out of the text");
+  }
   s.generated.set(s.n_ids, s.n_ids + n_more, false);
   s.n_ids += n_more;
   s.saved.ask_more();
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   wait_for_place(s);
-}
-
-// The tokenizer puts BOS in front, and so did whoever wrote the text.
-void Sessions::tell_of_two_bos(std::span<const u32> ids) {
-  const auto bos = text_.tokenizer().first_token();
-  if (has_told_of_bos_ || !bos || ids.size() < 2 || ids[0] != *bos || ids[1] != *bos) return;
-  has_told_of_bos_ = true;
-  log_.warning(
-      "a prompt begins with BOS twice: the model's file adds it (tokenizer.ggml.add_bos_token), so "
-      "leave it out of the text");
 }
 
 Result<void> Sessions::generate(SessionIdx idx, const GenerateParams& params) {

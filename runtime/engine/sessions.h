@@ -115,7 +115,6 @@ class Sessions : public Places {
   method::BlendTarget blend_target(Session& session);
 
  private:
-  void tell_of_two_bos(std::span<const u32> ids);
   std::optional<u32> n_rows_of(Session& session);
   reuse::SessionView view_of(Session& session) const;
   Result<void> restore_from(Session& session, const reuse::Archive::Found& found);

@@ -16,7 +16,7 @@ std::string_view policy_of(const store::Key& selection) {
 }
 
 // The last answers, and where what was generated behind the last input begins.
-void note_answers(const GeneratedMarks& generated, reuse::SessionView& view) {
+void note_answers(const step::GeneratedMarks& generated, reuse::SessionView& view) {
   const auto n_ids = static_cast<u32>(view.ids.size());
   view.n_fed = n_ids;
   generated.for_each_answer(n_ids, [&](u32 begin, u32 end) {

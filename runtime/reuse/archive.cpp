@@ -55,6 +55,12 @@ u32 checkpoint_slots(const SessionView& session, u32 page_tokens) {
   return session.chooses && !reads ? n_slots : n_full;
 }
 
+void log_not_saved(const Log& log, const Error& why) {
+  std::array<char, 512> text{};
+  format_error(why, text.data(), text.size());
+  log.warning("a session's work is not on disk: %s", text.data());
+}
+
 }  // namespace
 
 void Archive::init(const ArchiveArgs& args) {
@@ -230,7 +236,7 @@ void Archive::take_checkpoint() {
   }
   if (saved.stopped_at == StoppedAt::nothing) saved.stopped_at = saved.saving_at;
   saved.refused_ns = std::max<u64>(1, args_.clock->now_ns());
-  log_not_saved(writer_.last().error());
+  log_not_saved(args_.log, writer_.last().error());
 }
 
 void Archive::finish_checkpoint() {
@@ -247,15 +253,10 @@ void Archive::checkpoint_last(const SessionView& session) {
                       (saved.stopped_at == StoppedAt::answer && session.is_idle);
   if (!makes_checkpoints() || saved.name_bytes == 0 || !stands || saved.refused_ns != 0) return;
   if (n_slots / page_tokens < saved.n_slots / page_tokens) return;
-  if (const Result<void> settled = settle(); !settled) return log_not_saved(settled.error());
+  if (const Result<void> settled = settle(); !settled)
+    return log_not_saved(args_.log, settled.error());
   checkpoint(session);
   finish_checkpoint();
-}
-
-void Archive::log_not_saved(const Error& why) const {
-  std::array<char, 512> text{};
-  format_error(why, text.data(), text.size());
-  args_.log.warning("a session's work is not on disk: %s", text.data());
 }
 
 // The owner of a saved session hears from the log that it is gone: nobody asks for it then.

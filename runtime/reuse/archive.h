@@ -89,7 +89,6 @@ class Archive final : public kv::StoreGuest {
   Result<void> settle();
   bool makes_checkpoints() const;
   void take_checkpoint();
-  void log_not_saved(const Error& why) const;
   void log_evictions();
 
   ArchiveArgs args_{};

@@ -19,8 +19,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 import tidy  # noqa: E402
 
-PUBLIC = ("runtime/api/tarn.h", "runtime/api/tarn_chat.h", "runtime/api/tarn_chunks.h",
-          "runtime/api/tarn_explain.h", "runtime/api/tarn_store.h")
+PUBLIC = ("runtime/api/tarn.h", "runtime/api/tarn_error.h", "runtime/api/tarn_chat.h",
+          "runtime/api/tarn_chunks.h", "runtime/api/tarn_explain.h", "runtime/api/tarn_store.h")
 
 
 def is_first_in_its_source(tree, header):

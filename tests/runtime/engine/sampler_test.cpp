@@ -27,7 +27,7 @@ struct Scratch {
 
 Result<Sampled> sample_of(std::vector<f32> logits, const SamplerParams& params,
                           std::vector<u32> history = {}, u64 draw_idx = 0,
-                          GeneratedMarks generated = {}) {
+                          step::GeneratedMarks generated = {}) {
   static Scratch scratch;
   return sample({.logits = logits,
                  .history = history,
@@ -117,7 +117,7 @@ TEST_CASE("bias and penalties move the choice, not the reported logprob") {
 struct Marked {
   std::vector<u32> ids;
   std::vector<u64> words = std::vector<u64>(64);
-  GeneratedMarks marks{words};
+  step::GeneratedMarks marks{words};
   void add(u32 id, bool is_generated) {
     const auto i = static_cast<u32>(ids.size());
     ids.push_back(id);

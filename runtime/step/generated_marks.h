@@ -13,7 +13,7 @@
 #include "platform/base/assert.h"
 #include "platform/base/types.h"
 
-namespace tarn::engine {
+namespace tarn::step {
 
 class GeneratedMarks {
  public:
@@ -60,4 +60,4 @@ class GeneratedMarks {
   std::span<u64> words_{};
 };
 
-}  // namespace tarn::engine
+}  // namespace tarn::step

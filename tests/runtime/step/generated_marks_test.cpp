@@ -1,6 +1,6 @@
 // Goal    the marks say of every token whether it was generated, and name the answers.
 // Method  random lives of feeds, answers and cuts beside a list of flags.
-#include "runtime/engine/generated_marks.h"
+#include "runtime/step/generated_marks.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn::engine::generated_marks_test {
+namespace tarn::step::generated_marks_test {
 namespace {
 
 TEST_CASE("marks and answers are those of a list of flags") {
@@ -55,4 +55,4 @@ TEST_CASE("marks and answers are those of a list of flags") {
 }
 
 }  // namespace
-}  // namespace tarn::engine::generated_marks_test
+}  // namespace tarn::step::generated_marks_test
