@@ -392,7 +392,7 @@ Result<void> Engine::Opening::open_tiers() {
   e_.kv_.tiers().store.log_state();
   if (keeps_sessions) e_.kv_.tiers().store.log_lost_records();
   const u32 n_groups = e_.plan_.groups_max;  // fewer than frames where sessions are kept
-  e_.log_.info("kv: memory has room for %u of %u groups, the store is in %s",
+  e_.log_.info("kv: memory has room for %u of %u groups, and disk for all in %s",
                std::min(tiers.n_frames, n_groups), n_groups, args_.config.store.path.data());
   return {};
 }

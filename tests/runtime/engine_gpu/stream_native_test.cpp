@@ -435,7 +435,7 @@ TEST_CASE("a GPU that hangs within a layer over a disk is lost one window later"
   CHECK(took_ns < exec::kGpuWaitNsMax * 101 / 100);
 }
 
-TEST_CASE("a session saved beside a GPU goes on beside another, and not on a CPU") {
+TEST_CASE("a session saved beside a GPU goes on beside another, and on a CPU from its tokens") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
   Config config = short_config();
   const std::vector<u32> ids = random_ids(1, 70, GpuModel::kVocab);
@@ -479,10 +479,10 @@ TEST_CASE("a session saved beside a GPU goes on beside another, and not on a CPU
   VirtualClock clock;
   SimIo io(disk, clock, 64);
   OpenEngine on_cpu(model.path(), config, &clock, &io);
-  const auto refused = on_cpu.engine.restore("talk");
-  REQUIRE_FALSE(refused.has_value());
-  CHECK(refused.error().status == Status::invalid_request);
-  CHECK(std::string(refused.error().detail.c_str()) == "device.kind");
+  const auto anew = on_cpu.engine.restore("talk");
+  REQUIRE(anew.has_value());
+  CHECK(anew->n_tokens == ids.size());
+  CHECK(anew->n_computed == 0);
 }
 
 TEST_CASE("what a plan says of KV over a disk beside a GPU is what is taken") {

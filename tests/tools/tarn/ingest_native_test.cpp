@@ -184,7 +184,7 @@ TEST_CASE("one that cannot be read says why, and the others are read") {
       {{"-m", world.model.path(), "--store", there, world.book.path()}, 78, "has another text"},
       {{"-m", world.other_model.path(), "--store", there, world.book.path()},
        78,
-       "saved by another model"},
+       "this session is of another model"},
       {{"-m", world.model.path(), world.book.path()}, 64, "--store DIR"},
       {{"-m", world.model.path(), "--store", there}, 64, "FILE"},
       {{"-m", world.model.path(), "--store", there, "--as", "a", world.book.path(),
