@@ -241,7 +241,8 @@ typedef struct tarn_generate_options {
   float min_p;                  /* 0: off */
   float repetition_penalty;     /* of the last tokens, fed or generated; 0 or 1: off */
   float frequency_penalty;      /* of all tokens that the session has generated, each time; 0: off.
-                                   A restored session counts its last 32 answers */
+                                   A restored session counts its last 32 answers, and of a
+                                   selecting method those that were not computed anew */
   float presence_penalty;       /* of the same, once; 0: off */
   uint32_t penalty_last_tokens; /* window of repetition_penalty; 0: 64; at most 4096 */
   uint64_t seed;                /* of the sampler; the same seed gives the same tokens */

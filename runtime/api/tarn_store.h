@@ -70,8 +70,8 @@ typedef struct tarn_ingested {
  * the name and destroys it, with the errors of these calls. Sessions of the tenant that begin with
  * the same text reuse its KV (reuse.prefix). Repeated after a crash, it computes what is missing.
  * TARN_INVALID_REQUEST also if a saved session of this name has another text, unless `replaces` is
- * set: then the old text stays until the new one is saved. options and
- * ingested_out may be NULL. */
+ * set: then the old text stays until the new one's first checkpoint. options and ingested_out may
+ * be NULL. */
 TARN_API int32_t tarn_ingest(tarn_engine* engine, const tarn_ingest_options* options,
                              const char* name, const uint32_t* ids, uint64_t n_ids,
                              tarn_ingested* ingested_out);

@@ -127,12 +127,15 @@ Result<void> check_finite(const kernels::LogitsSummary& summary) {
                .figures = {{{"logits", summary.n_not_finite}}}});
 }
 
-Unexpected bad_field(const char* field, const char* hint) {
-  return fail(
-      {.status = Status::invalid_request, .reason = Reason::bad_field, .key = field, .hint = hint});
-}
-
 }  // namespace
+
+Unexpected bad_field(const char* field, const char* hint, Figure a, Figure b) {
+  return fail({.status = Status::invalid_request,
+               .reason = Reason::bad_field,
+               .key = field,
+               .hint = hint,
+               .figures = {{a, b}}});
+}
 
 Result<void> validate(const SamplerParams& p, u32 n_vocab) {
   const auto in_range = [](f32 value, f32 low, f32 high) { return value >= low && value <= high; };
@@ -162,11 +165,9 @@ Result<void> validate(const SamplerParams& p, u32 n_vocab) {
   }
   for (u32 i = 0; i < p.n_logit_biases; ++i) {
     if (p.logit_biases[i].token >= n_vocab) {
-      return fail({.status = Status::invalid_request,
-                   .reason = Reason::bad_field,
-                   .key = "logit_biases",
-                   .hint = "a logit bias names a token that the vocabulary does not have",
-                   .figures = {{{"token", p.logit_biases[i].token}, {"n_vocab", n_vocab}}}});
+      return bad_field("logit_biases",
+                       "a logit bias names a token that the vocabulary does not have",
+                       {"token", p.logit_biases[i].token}, {"n_vocab", n_vocab});
     }
     const f32 bias = p.logit_biases[i].bias;
     if (std::isnan(bias) || bias == INFINITY)

@@ -48,6 +48,9 @@ struct SamplerParams {
 // Whether the highest logit alone decides and nothing else is asked: sample_best() is enough.
 bool takes_best(const SamplerParams& params);
 
+// Returns invalid_request about a field of a call, by its name in tarn.h.
+Unexpected bad_field(const char* field, const char* hint, Figure a = {}, Figure b = {});
+
 // Ranges of every field; invalid_request names the field at fault.
 Result<void> validate(const SamplerParams& params, u32 n_vocab);
 

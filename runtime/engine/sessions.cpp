@@ -10,14 +10,6 @@
 namespace tarn::engine {
 namespace {
 
-Unexpected bad_field(const char* field, const char* hint, Figure a = {}, Figure b = {}) {
-  return fail({.status = Status::invalid_request,
-               .reason = Reason::bad_field,
-               .key = field,
-               .hint = hint,
-               .figures = {{a, b}}});
-}
-
 // The call does not fit what the session does now.
 Unexpected not_now(const char* hint) {
   return fail({.status = Status::invalid_request, .reason = Reason::wrong_state, .hint = hint});

@@ -25,7 +25,7 @@ void note_answers(const step::GeneratedMarks& generated, reuse::SessionView& vie
       return;
     }
     if (view.n_answers == view.answers.size()) {
-      std::ranges::rotate(view.answers, view.answers.begin() + 1);
+      std::rotate(view.answers.begin(), view.answers.begin() + 1, view.answers.end());
       --view.n_answers;
     }
     view.answers[view.n_answers++] = {.begin = begin, .end = end};

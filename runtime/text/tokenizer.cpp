@@ -175,9 +175,8 @@ u64 Encoder::scratch_bytes(u64 context_tokens) {
 
 Result<u32> Encoder::ids_max(u64 text_bytes) const {
   // A token stands for no more bytes than its text has.
-  const u64 bytes_max = context_tokens() * tokenizer_.piece_bytes_max();
-  if (text_bytes > bytes_max) {
-    const u64 piece_bytes = tokenizer_.piece_bytes_max();
+  const u64 piece_bytes = std::max<u64>(tokenizer_.piece_bytes_max(), 1);  // 0: all are empty
+  if (text_bytes > context_tokens() * piece_bytes) {
     const u64 n_tokens = text_bytes / piece_bytes + u64{text_bytes % piece_bytes > 0};
     return exceeds_context(n_tokens, context_tokens());
   }

@@ -18,6 +18,8 @@
 namespace tarn::tools {
 namespace {
 
+constexpr std::string_view kStandardInput = "-";
+
 [[noreturn]] void fail_io(const char* what, const std::string& path) {
   throw Failure{kExitIo, std::string(what) + " " + path + ": " + std::strerror(errno)};
 }
@@ -29,18 +31,12 @@ class File {
     if (path.find('\0') != std::string::npos) {
       throw Failure{kExitUsage, "the name of a file has a zero byte: name another file"};
     }
-    constexpr mode_t kMode = 0666;
-    constexpr int kNapMs = 10;
-    int waited_ms = 0;  // for a pipe's reader
-    do {
-      fd_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, kMode);
-      if (fd_ >= 0 || errno != ENXIO || waited_ms >= kOtherEndMs) continue;
-      waited_ms += kNapMs;
-      ::poll(nullptr, 0, kNapMs);
-      errno = EINTR;
-    } while (fd_ < 0 && errno == EINTR);
-    if (fd_ < 0 || ::fstat(fd_, &facts_) != 0) return;
-    if (!S_ISFIFO(facts_.st_mode)) ::fcntl(fd_, F_SETFL, 0);
+    if (path == kStandardInput && flags == O_RDONLY) {  // as it is: its position, and a socket, which has no path
+      fd_ = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+      if (fd_ >= 0) ::fstat(fd_, &facts_);
+      return;
+    }
+    open(flags);
   }
   File(const File&) = delete;
   File& operator=(const File&) = delete;
@@ -83,6 +79,20 @@ class File {
  private:
   static constexpr int kOtherEndMs = 3000;
 
+  void open(int flags) {
+    constexpr mode_t kMode = 0666;
+    constexpr int kNapMs = 10;
+    int waited_ms = 0;  // for a pipe's reader
+    do {
+      fd_ = ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, kMode);
+      if (fd_ >= 0 || errno != ENXIO || waited_ms >= kOtherEndMs) continue;
+      waited_ms += kNapMs;
+      ::poll(nullptr, 0, kNapMs);
+      errno = EINTR;
+    } while (fd_ < 0 && errno == EINTR);
+    if (fd_ < 0 || ::fstat(fd_, &facts_) != 0) return;
+    if (!S_ISFIFO(facts_.st_mode)) ::fcntl(fd_, F_SETFL, 0);
+  }
   int wait_for(short events, int timeout_ms) const {
     pollfd ready{.fd = fd_, .events = events, .revents = 0};
     return ::poll(&ready, 1, timeout_ms);
@@ -94,20 +104,18 @@ class File {
   enum class Writer { unknown, late, known } writer_ = Writer::unknown;
 };
 
-// The file that a name stands for.
-std::string source_of(const std::string& path) {
-  if (path != "-") return path;
+// Refuses to read standard input a second time.
+void take(const std::string& path) {
   static bool is_taken = false;
-  if (std::exchange(is_taken, true)) {
-    throw Failure{kExitUsage, "-: standard input can be read once: name a file for the others"};
-  }
-  return "/dev/stdin";
+  if (path != kStandardInput || !std::exchange(is_taken, true)) return;
+  throw Failure{kExitUsage, "-: standard input can be read once: name a file for the others"};
 }
 
 }  // namespace
 
 std::string read_file(const std::string& path, u64 bytes_max) {
-  File file(source_of(path), O_RDONLY);
+  take(path);
+  File file(path, O_RDONLY);
   if (file.fd() < 0) fail_io("cannot open", path);
   const auto check = [&](u64 n_bytes) {
     if (n_bytes <= bytes_max) return;

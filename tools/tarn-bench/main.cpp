@@ -93,7 +93,7 @@ void run_long(LongOptions options, const std::string& record, const std::string&
   if (options.base.output == "md") {
     std::printf("\n");
     for (const std::string& line : crossovers(all)) std::printf("crossover: %s\n", line.c_str());
-    std::printf("build: %s\n", depths.front().commit.c_str());
+    if (!depths.empty()) std::printf("build: %s\n", depths.front().commit.c_str());
   }
   if (!record.empty()) append_record(record, command, rows);
   const std::string html = to_html(all, command);

@@ -76,8 +76,11 @@ void CompletionReply::text(u32 choice, std::string_view text) {
   Choice& to = choices_[choice];
   const u64 n_before = to.n_text_bytes;
   to.n_text_bytes += text.size();
-  for (Logprob& each : to.logprobs) {
-    if (each.begin < n_before || each.begin >= to.n_text_bytes) continue;
+  const auto ends_before = [](const Logprob& each, u64 at) { return each.begin < at; };
+  const auto first =
+      std::lower_bound(to.logprobs.begin(), to.logprobs.end(), n_before, ends_before);
+  for (auto at = first; at != to.logprobs.end() && at->begin < to.n_text_bytes; ++at) {
+    Logprob& each = *at;
     each.n_before = to.n_text_points + n_points(text.substr(0, each.begin - n_before));
   }
   to.n_text_points += n_points(text);

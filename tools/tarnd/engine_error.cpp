@@ -82,6 +82,7 @@ HttpError http_error(const EngineError& error, std::string_view text_field) {
     case TARN_REASON_BUSY_WAITING:
     case TARN_REASON_BUSY_KV:
     case TARN_REASON_BUSY_CALLS:
+    case TARN_REASON_STORE_FULL:
       return try_later(error);
     default:
       break;
