@@ -97,6 +97,8 @@ def check_stops():
             for at, token in zip(*((piece["logprobs"] or {}).get(name, [])
                                    for name in ("text_offset", "tokens"))):
                 require(sent[at:at + len(token)] == token, f"{sent!r} at {at}: {token!r}")
+    nothing = choice(max_tokens=3, ignore_eos=True, logprobs=1, stop=[tokens[0]])["logprobs"]
+    require(nothing["tokens"] == [] and nothing["text_offset"] == [], f"{nothing}")
     inside = tokens[3][-1:] + tokens[4]  # begins within a token
     cut = choice(max_tokens=12, ignore_eos=True, logprobs=1, stop=[inside])
     begins = [at < len(cut["text"]) for at in cut["logprobs"]["text_offset"]]

@@ -180,7 +180,7 @@ void CompletionReply::write_whole(const AnswerSummary& summary) {
 
 void CompletionReply::write_logprobs(JsonLine& json, std::span<const Logprob> logprobs) const {
   json.key("logprobs");
-  if (!form_.has_logprobs || logprobs.empty()) {
+  if (!form_.has_logprobs || (form_.streams && logprobs.empty())) {
     json.null();
   } else {
     form_.is_chat ? write_chat_logprobs(json, logprobs) : write_text_logprobs(json, logprobs);

@@ -65,6 +65,10 @@ Key key_of(std::string_view line, const std::string& path, u64 line_number) {
     refuse(where + "a key has 8 to 256 characters, this one " + std::to_string(key.size()) +
            " (openssl rand -hex 16 makes one)");
   }
+  const auto is_sent = [](char c) { return c > ' ' && c < '\x7f'; };
+  if (!std::ranges::all_of(key, is_sent) || line.find('\0') != line.npos) {
+    refuse(where + "a key is printable ASCII: an Authorization field has nothing else");
+  }
   const std::string label = words.size() == 2 ? std::string(words[0]) : std::to_string(line_number);
   return {label, std::string(key)};
 }

@@ -42,7 +42,7 @@ void check_origin(const std::string& origin) {
   const size_t scheme_end = origin.find("://");
   const bool has_name = scheme_end != std::string::npos && scheme_end > 0 &&
                         origin.size() > scheme_end + 3 &&
-                        origin.find_first_of("/* ", scheme_end + 3) == std::string::npos;
+                        origin.find_first_of("/*?#@\\ ", scheme_end + 3) == std::string::npos;
   if (has_name || origin == "null") return;
   refuse("origins", quoted(origin) +
                         ": give scheme, name and port as browsers send them, without a path, as in "

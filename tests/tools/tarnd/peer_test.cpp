@@ -48,6 +48,9 @@ TEST_CASE("key files") {
   CHECK(keys[1].key == "key-alone");
   CHECK_FALSE(refusal("").empty());
   CHECK_FALSE(refusal("# none\n").empty());
+  CHECK(refusal(std::string("a K\0EYKEYKEY\n", 13)).find("printable ASCII") != std::string::npos);
+  CHECK(refusal("a KÄYKEYKEY\n").find("printable ASCII") != std::string::npos);
+  CHECK(refusal("ä KEYKEYKEY\n").empty());
   CHECK(refusal("short\n").find("8 to 256 characters, this one 5") != std::string::npos);
   CHECK_FALSE(refusal("1234567\n").empty());
   CHECK(refusal("12345678\n").empty());

@@ -68,8 +68,15 @@ TEST_CASE("hosts and origins that could never match are refused") {
     CHECK(refusal("[daemon]\nhosts = ['" + host + "']\n").starts_with("daemon.hosts: "));
   }
   CHECK(refusal("[daemon]\nhosts = ['tarn', 'a.example.com']\n").empty());
-  const std::string kOrigins[] = {
-      "localhost:3000", "http://localhost:3000/", "*", "http://*", "", "http://", "://x"};
+  const std::string kOrigins[] = {"localhost:3000",
+                                  "http://localhost:3000/",
+                                  "*",
+                                  "http://*",
+                                  "",
+                                  "http://",
+                                  "://x",
+                                  "http://a?b",
+                                  "http://a#b"};
   for (const std::string& origin : kOrigins) {
     CAPTURE(origin);
     CHECK(refusal("[daemon]\norigins = ['" + origin + "']\n").starts_with("daemon.origins: "));
