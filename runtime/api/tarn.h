@@ -313,7 +313,7 @@ typedef struct tarn_event {
   int32_t reason;                  /* REPLY, DONE: a tarn_reason */
   const char* key;                 /* REPLY: as tarn_error has it */
   tarn_figure figures[4];
-  uint64_t wait_ns;                /* DONE: of prefill_ns, until the session's turn came */
+  uint64_t wait_ns; /* DONE: of prefill_ns, until the session's turn came */
 } tarn_event;
 
 /* Starts to generate after the fed tokens, of which there must be at least one. Read the events

@@ -49,7 +49,8 @@ Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& convers
       static_cast<u32>(std::ranges::mismatch(s.ids.first(s.n_ids), ids).in2 - ids.begin());
   if (n_common < std::min({s.chat.n_ids, s.n_ids, n_ids}))
     tell_of_change(log_, s, conversation, n_common);
-  const bool is_first = s.saved.restored.has_value();  // its input is one of its own, as append() has it
+  // The first input after a restore is one of its own, as in append().
+  const bool is_first = s.saved.restored.has_value();
   if (n_common < s.n_ids) TARN_CHECK(truncate(idx, n_common));
   TARN_CHECK(cut_approximate(s));
   s.n_parked = 0;  // what is taken of it again counts

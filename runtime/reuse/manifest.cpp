@@ -74,8 +74,9 @@ u64 body_bytes(const ManifestHead& head) {
 }
 static_assert(sizeof(ManifestHead) + 16 * u64{kManifestGroupsMax} + 4 * u64{kManifestTokensMax} +
                   (32 + 4) * u64{kManifestTurnsMax} + 8 * u64{kManifestBiasesMax} +
-                  2 * u64{kManifestNameBytesMax} + kManifestModelBytesMax + kManifestPolicyBytesMax +
-                  sizeof(ManifestIndex) + sizeof(ManifestAnswer) * u64{kManifestAnswersMax} <=
+                  2 * u64{kManifestNameBytesMax} + kManifestModelBytesMax +
+                  kManifestPolicyBytesMax + sizeof(ManifestIndex) +
+                  sizeof(ManifestAnswer) * u64{kManifestAnswersMax} <=
               store::kPayloadBytesMax);
 
 const char* codebooks_fault(const Manifest& manifest) {

@@ -31,7 +31,8 @@ class File {
     if (path.find('\0') != std::string::npos) {
       throw Failure{kExitUsage, "the name of a file has a zero byte: name another file"};
     }
-    if (path == kStandardInput && flags == O_RDONLY) {  // as it is: its position, and a socket, which has no path
+    if (path == kStandardInput &&
+        flags == O_RDONLY) {  // as it is: its position, and a socket, which has no path
       fd_ = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
       if (fd_ >= 0) ::fstat(fd_, &facts_);
       return;

@@ -85,8 +85,8 @@ void EnginePort::on_assertion(evutil_socket_t, short, void* self) {
   EnginePort& port = *static_cast<EnginePort*>(self);
   if (port.state_ == State::ready) port.take_events();  // a dead one says so
   port.give_up({.status = TARN_INTERNAL,
-                     .text = "an assertion of the engine failed (the log has it): the process "
-                             "ends, and has to be started again"});
+                .text = "an assertion of the engine failed (the log has it): the process "
+                        "ends, and has to be started again"});
 }
 
 void EnginePort::on_ready(evutil_socket_t, short, void* self) {

@@ -234,8 +234,8 @@ TEST_CASE("a document that was read ahead is there for the sessions of its tenan
     CHECK(ingest(first, {ids.begin(), ids.begin() + 200}, "book") == TARN_INVALID_REQUEST);
     CHECK(ingest(first, test::random_ids(1, 3000), "book") == TARN_INVALID_REQUEST);
     tarn_error why = TARN_INIT(tarn_error);
-  REQUIRE(tarn_error_get(&why) == TARN_OK);
-  CHECK(why.reason == TARN_REASON_CONTEXT_TOO_LONG);
+    REQUIRE(tarn_error_get(&why) == TARN_OK);
+    CHECK(why.reason == TARN_REASON_CONTEXT_TOO_LONG);
     CHECK(ingest(first, {}, "book") == TARN_INVALID_REQUEST);
     CHECK(ingest(first, ids, nullptr) == TARN_INVALID_REQUEST);
     CHECK(ingest(first, ids, "") == TARN_INVALID_REQUEST);
