@@ -14,34 +14,33 @@ namespace tarn::daemon {
 class JsonCopy {
  public:
   void put(const JsonToken& token) {
-    using Kind = JsonToken::Kind;
     const auto n = static_cast<rapidjson::SizeType>(token.text.size());
     switch (token.kind) {
-      case Kind::null:
+      case JsonToken::Kind::null:
         writer_.Null();
         break;
-      case Kind::boolean:
+      case JsonToken::Kind::boolean:
         writer_.Bool(token.flag);
         break;
-      case Kind::number:
+      case JsonToken::Kind::number:
         token.is_integer ? writer_.Int64(token.integer) : writer_.Double(token.number);
         break;
-      case Kind::text:
+      case JsonToken::Kind::text:
         writer_.String(token.text.data(), n);
         break;
-      case Kind::key:
+      case JsonToken::Kind::key:
         writer_.Key(token.text.data(), n);
         break;
-      case Kind::begin_object:
+      case JsonToken::Kind::begin_object:
         writer_.StartObject();
         break;
-      case Kind::end_object:
+      case JsonToken::Kind::end_object:
         writer_.EndObject();
         break;
-      case Kind::begin_array:
+      case JsonToken::Kind::begin_array:
         writer_.StartArray();
         break;
-      case Kind::end_array:
+      case JsonToken::Kind::end_array:
         writer_.EndArray();
         break;
     }
