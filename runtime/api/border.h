@@ -142,7 +142,7 @@ inline text::EncodeOptions encode_options(uint32_t flags) {
           .add_bos = (flags & TARN_ADD_BOS) != 0,
           .parse_special = (flags & TARN_PARSE_SPECIAL) != 0};
 }
-// What is fed is to be continued: no EOS stands behind it.
+// A fed text is to be continued: no EOS stands behind it.
 inline text::EncodeOptions feed_options(uint32_t flags) {
   return {.add_bos = (flags & (TARN_ADD_SPECIAL | TARN_ADD_BOS)) != 0,
           .parse_special = (flags & TARN_PARSE_SPECIAL) != 0};

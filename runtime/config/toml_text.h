@@ -1,4 +1,4 @@
-// What a configuration text must be before toml++ may read it (toml_reader.cpp, and tarnd's part).
+// Checks a configuration text before toml++ reads it (toml_reader.cpp, and tarnd's part).
 #pragma once
 
 #include <span>

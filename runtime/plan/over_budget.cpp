@@ -94,7 +94,7 @@ bool store_would_fit(const Inputs& inputs) {
   return fits(inputs, config);
 }
 
-// What to lower, without and with a store that would help.
+// Says what to lower, without and with a store that would help.
 constexpr const char* kLowerRows[] = {
     "the plan wants {0} bytes, the budget is {1}: lower -c (kv.context_tokens) to {2} or "
     "engine.batch_rows_max to {3}, or raise the budget",

@@ -71,7 +71,7 @@ class Archive final : public kv::StoreGuest {
   Result<SessionCopy*> files();
   // Whether a session's KV could be this engine's.
   bool is_own(const Manifest& manifest) const;
-  // Of this model and these settings alone. An empty name takes the file's, and so does no tenant.
+  // Takes sessions of this model and settings. No name or tenant: the file's.
   Result<ImportDone> import_from(const char* path, std::optional<std::string_view> tenant,
                                  std::string_view name);
   Result<DeleteDone> erase(std::string_view tenant, std::string_view name);

@@ -46,7 +46,7 @@ bool is_of_today(u32 numerics_id) {
   return numerics_id == kCpuNumericsId || numerics_id == kGpuNumericsId;
 }
 
-// What a user sets where he can: the device. Another version's arithmetic has a number alone.
+// Names a difference as a user sets it, the device; another version's arithmetic by number.
 void write_numerics(u32 numerics_id, bool is_device, Text& text) {
   if (!is_device) {
     text << u64{numerics_id};

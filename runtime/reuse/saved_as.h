@@ -23,7 +23,7 @@ struct Restored {
   u64 n_drawn = 0;
 };
 
-// Whose a session is: the store's key, and the name that goes into manifests.
+// A session's tenant: the store's key, and the name that goes into manifests.
 struct Tenant {
   store::Key key{};
   std::array<char, kManifestNameBytesMax> text{};

@@ -65,7 +65,7 @@ class Seam {
   u64 n_bytes_ = 0;
 };
 
-// What is taken of a piece, in prepared bytes and in those of its text, and where its last symbol
+// The part taken of a piece, in prepared bytes and in those of its text, and where its last symbol
 // begins.
 struct Taken {
   u64 prepared = 0, in_text = 0;

@@ -49,7 +49,7 @@ pid_t start(const std::vector<std::string>& arguments, int out, const std::strin
   return pid;
 }
 
-// A pipe that nobody reads and that has no room.
+// A pipe without a reader and without room.
 struct FullPipe {
   FullPipe() {
     REQUIRE(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) == 0);
@@ -129,7 +129,7 @@ TEST_CASE("killed between the save and the answer, the repeated command answers,
   CHECK(value_in(again.out, "text") == value_in(want.out, "text"));
   CHECK(value_in(again.out, "tokens") == value_in(want.out, "tokens"));
   CHECK(value_in(again.out, "n_kept") == value_in(want.out, "n_kept"));
-  // In order it is another question; in a folder where nobody was killed the answer is the same.
+  // In order it is another question; in a folder without a kill the answer is the same.
   const test::Ended asked_anew = world.run(killed), want_anew = world.run(whole);
   CAPTURE(asked_anew.err);
   REQUIRE(asked_anew.exit_code == 0);
