@@ -44,12 +44,7 @@ Ended run_program(const std::string& program, const std::vector<std::string>& ar
           .err = tools::read_file(err.path())};
 }
 
-Stopped stop_tarn(const std::vector<std::string>& arguments, const std::string& when, int signal) {
-  const TempFile out("stdout.txt");
-  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-  if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) return {};
-  const int err = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);
-  const int to_file = open(out.path().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+pid_t start_tarn(const std::vector<std::string>& arguments, int out, int err) {
   std::vector<std::string> words = arguments;
   words.insert(words.begin(), TARN_PROGRAM);
   std::vector<char*> argv;
@@ -57,11 +52,21 @@ Stopped stop_tarn(const std::vector<std::string>& arguments, const std::string& 
   argv.push_back(nullptr);
   const pid_t pid = fork();
   if (pid == 0) {
-    dup2(to_file, STDOUT_FILENO);
+    dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
     execv(TARN_PROGRAM, argv.data());
     _exit(127);
   }
+  return pid;
+}
+
+Stopped stop_tarn(const std::vector<std::string>& arguments, const std::string& when, int signal) {
+  const TempFile out("stdout.txt");
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) return {};
+  const int err = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  const int to_file = open(out.path().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const pid_t pid = start_tarn(arguments, to_file, err);
   close(err);
   close(to_file);
   Stopped stopped;

@@ -1,6 +1,8 @@
 // The program `tarn` as a shell starts it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -14,6 +16,9 @@ struct Ended {
 // The same of another program with tarn's command line.
 Ended run_program(const std::string& program, const std::vector<std::string>& arguments,
                   const std::string& out_path = "", const std::string& in_path = "/dev/null");
+
+// Starts tarn with these descriptors for standard output and error, and does not wait.
+pid_t start_tarn(const std::vector<std::string>& arguments, int out, int err);
 
 // Starts tarn with a terminal for standard error, and sends it `signal` when it says `when` there.
 struct Stopped {

@@ -33,18 +33,7 @@ constexpr const char* kSaved = " tokens kept";
 // Starts the program with these descriptors; its standard error goes to a file.
 pid_t start(const std::vector<std::string>& arguments, int out, const std::string& err_path) {
   const int err = open(err_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  std::vector<std::string> words = arguments;
-  words.insert(words.begin(), TARN_PROGRAM);
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    dup2(out, STDOUT_FILENO);
-    dup2(err, STDERR_FILENO);
-    execv(TARN_PROGRAM, argv.data());
-    _exit(127);
-  }
+  const pid_t pid = test::start_tarn(arguments, out, err);
   close(err);
   return pid;
 }
