@@ -43,7 +43,7 @@ std::string why_no_number(const std::string& text) {
          std::to_string(Limits::max());
 }
 
-// What an option's field holds, once or more times.
+// The type of one value of an option's field.
 template <class T>
 struct ValueOf {
   using Type = T;

@@ -23,7 +23,7 @@ void print_answer(std::string_view piece) {
   } else {
     std::fwrite(piece.data(), 1, piece.size(), stdout);
   }
-  // An answer that reaches nobody is not computed to its end.
+  // An answer without a reader is not computed to its end.
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw Failure{kExitIo, kOutputFailed};
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 // As platform/gpu/cuda/discovery.cpp sets them.
 constexpr u64 kSlabAlignmentBytes = 2 * kMiB, kSlabBytesShared = 256 * kMiB, kSlabBytesOwn = kGiB;
-// Of a board's memory: what a system without a desktop takes.
+// The part of a board's memory that a system without a desktop takes.
 constexpr u64 kSystemBytes = kGiB;
 constexpr u64 kHostBytes = 16 * kGiB;  // of a box with a card
 

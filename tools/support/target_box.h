@@ -24,7 +24,7 @@ std::string target_names();
 // Throws Failure, which names all.
 const TargetBox& target_box(const std::string& name);
 
-// What stands where neither a file nor an option says otherwise.
+// Sets the values that neither a file nor an option gives.
 void set_defaults(const TargetBox& box, Config* config);
 
 }  // namespace tarn::tools

@@ -6,7 +6,7 @@
 namespace tarn::bench {
 namespace {
 
-// What `b` gains over `a` at a length.
+// The gain of `b` over `a` at a length.
 struct Gain {
   f64 n_tokens = 0, gain = 0;
   f64 noise = 0;

@@ -10,7 +10,7 @@
 
 namespace tarn::bench {
 
-// What was given on the command line.
+// The options of peers, as the command line gives them.
 struct PeerOptions {
   std::string n_gpu_layers, flash_attention, mmap, split_mode;
   std::vector<std::string> types_k, types_v;

@@ -83,7 +83,7 @@ TEST_CASE("what the process does not own is checked, said, and waited for by non
   const std::string pipe = dir.path() + "/pipe", text = "one two three four five";
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   tools::write_file(dir.path() + "/text", text.data(), text.size());
-  // What this test inherited counts among the descriptors of a limit.
+  // Inherited descriptors count among those of a limit.
   const std::string names =
       "for fd in 3 4 5 6 7 8 9; do eval \"exec $fd>&-\"; done; "
       "TARN=" TARN_PROGRAM "; DIR='" +

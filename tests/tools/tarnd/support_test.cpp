@@ -45,7 +45,7 @@ TEST_CASE("the last warnings are kept, newest first, and no more than 8") {
   set_log_level(LogLevel::info);
 }
 
-// What standard error got meanwhile.
+// Returns the text that standard error got meanwhile.
 template <class Fn>
 std::string said(Fn&& fn) {
   int ends[2];
