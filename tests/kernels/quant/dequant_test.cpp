@@ -1,14 +1,15 @@
 // Goal    blocks of the file become the f32 values that ggml's reference makes of them, bit for
-// bit,
-//         whether they are read from the file's layout or from tiles; every ISA makes the same
+//         bit, whether they are read from the file's layout or from tiles; every ISA makes the same
 //         tiles.
 // Method  golden blocks (tests/golden/quant/make_golden.py); random rows, tiled and read back;
-// tiles
-//         compared byte by byte with the generic body's, canaries behind them.
+//         tiles compared byte by byte with the generic body's, canaries behind them.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
+#include <map>
 #include <sstream>
 #include <string>
 
@@ -37,30 +38,40 @@ u64 fnv1a(const void* data, u64 n_bytes) {
   return hash;
 }
 
-TensorType type_named(const std::string& name) {
+// nullptr for a type of the golden file that this build lacks.
+const TypeTraits* traits_named(const std::string& name) {
   for (const TypeTraits& traits : kTypeTraits) {
-    if (name == traits.name) return traits.type;
+    if (name == traits.name) return &traits;
   }
-  FAIL("unknown type in the golden file: " << name);
-  return TensorType::f32;
+  return nullptr;
+}
+
+// The golden file has one NaN; the sign and payload of ours depend on the processor.
+void unify_nans(std::vector<f32>& values) {
+  for (f32& value : values) {
+    if (std::isnan(value)) value = std::numeric_limits<f32>::quiet_NaN();
+  }
 }
 
 TEST_CASE("dequantisation equals ggml's reference on the golden blocks") {
   std::ifstream file(tarn::test::source_folder() + "/tests/golden/quant/dequant.txt");
-  u32 n_blocks = 0;
-  for (std::string line; std::getline(file, line); ++n_blocks) {
+  std::map<std::string, u32> n_blocks;
+  for (std::string line; std::getline(file, line);) {
     std::istringstream fields(line);
     std::string name, block_hex, hash, values_hex;
     fields >> name >> block_hex >> hash >> values_hex;
-    CAPTURE(n_blocks);
     CAPTURE(name);
-    const TensorType type = type_named(name);
+    CAPTURE(block_hex);
+    const TypeTraits* traits = traits_named(name);
+    if (traits == nullptr) continue;
+    ++n_blocks[name];
     const std::vector<u8> block = bytes_of_hex(block_hex);
-    const u64 k = type_traits(type).block_elems;
-    REQUIRE(block.size() == type_traits(type).block_bytes);
+    const u64 k = traits->block_elems;
+    REQUIRE(block.size() == traits->block_bytes);
 
     std::vector<f32> values(k);
-    dequantize_row(type, block.data(), k, values.data());
+    dequantize_row(traits->type, block.data(), k, values.data());
+    unify_nans(values);
     const std::vector<u8> want = bytes_of_hex(values_hex);
     for (u64 i = 0; i < want.size() / sizeof(f32); ++i) {
       CAPTURE(i);
@@ -68,7 +79,10 @@ TEST_CASE("dequantisation equals ggml's reference on the golden blocks") {
     }
     CHECK(fnv1a(values.data(), k * sizeof(f32)) == std::stoull(hash, nullptr, 16));
   }
-  CHECK(n_blocks == 6 * 24);
+  for (const TypeTraits& traits : kTypeTraits) {
+    CAPTURE(traits.name);
+    if (traits.block_elems > 1) CHECK(n_blocks[traits.name] >= 30);
+  }
 }
 
 struct TileCase {
