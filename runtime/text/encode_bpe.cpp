@@ -4,6 +4,7 @@
 #include "runtime/text/merge_queue.h"
 #include "runtime/text/seam.h"
 #include "runtime/text/splitter.h"
+#include "runtime/text/unicode.h"
 
 namespace tarn::text {
 namespace {

@@ -6,7 +6,7 @@
 namespace tarn::text {
 namespace {
 
-// Names whose regular expression is exactly one of the three. Missing on purpose: "default" and
+// Names whose regular expression is exactly one of the four. Missing on purpose: "default" and
 // files without the key, which llama.cpp splits by four other expressions. Also missing: encoder
 // models (jina-v2, roberta, modern-bert), whose separators and masks have other rules.
 struct PreTokenizerFamily {
@@ -25,6 +25,9 @@ constexpr PreTokenizerFamily kFamilies[] = {
     {{.splitter = PreTokenizer::qwen2},
      {"qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2", "hunyuan",
       "solar-open", "grok-2"}},
+    {{.splitter = PreTokenizer::smollm},
+     {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b",
+      "mellum2"}},
 };
 
 // A later key overrides an earlier one.

@@ -1,8 +1,7 @@
 // Text to token ids and back, for the vocabularies in GGUF files: SentencePiece BPE by score as
-// llama uses it ("llama"), and byte-level BPE ("gpt2") with the pre-tokenizers gpt-2, llama-bpe,
-// qwen2 and their aliases (known_names.h). The ids equal llama.cpp's, for ill-formed UTF-8 too,
-// with the exceptions below: where llama.cpp would crash, lose bytes or turn plain text into a
-// control token.
+// llama uses it ("llama"), and byte-level BPE ("gpt2") with the pre-tokenizers of known_names.h.
+// The ids equal llama.cpp's, for ill-formed UTF-8 too, with the exceptions below: where llama.cpp
+// would crash, lose bytes or turn plain text into a control token.
 //
 //   memory   one region; build() uses at most memory_bytes()
 //   time     O(n log n) for n bytes and a bounded longest piece (tables.h); no recursion, no
@@ -49,7 +48,7 @@ enum class TokenKind : u8 {
 
 enum class SpecialToken : u8 { bos, eos, unknown, padding };
 enum class VocabKind : u8 { spm, bpe };
-enum class PreTokenizer : u8 { none, gpt2, llama_bpe, qwen2 };
+enum class PreTokenizer : u8 { none, gpt2, llama_bpe, qwen2, smollm };
 
 struct EncodeOptions {
   bool add_special = false;    // BOS and EOS as the file's rules say

@@ -89,8 +89,8 @@ Result<PreTokenizerRules> read_pre_tokenizer(const GgufFile& file) {
   const PreTokenizerRules* rules = find_pre_tokenizer(*name.text);
   if (rules == nullptr) {
     return unsupported(
-        "this pre-tokenizer (tokenizer.ggml.pre) is not known; those of the gpt-2, llama-bpe and "
-        "qwen2 families are",
+        "this pre-tokenizer (tokenizer.ggml.pre) is not known; those of the gpt-2, llama-bpe, "
+        "qwen2 and smollm families are",
         *name.text);
   }
   return *rules;

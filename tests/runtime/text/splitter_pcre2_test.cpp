@@ -20,6 +20,7 @@ TEST_CASE("PCRE2 agrees with the splitters") { TARN_SKIP("built without PCRE2 (l
 #include <vector>
 
 #include "runtime/text/splitter.h"
+#include "runtime/text/unicode.h"
 #include "tests/support/seed.h"
 
 namespace tarn::text::splitter_pcre2_test {

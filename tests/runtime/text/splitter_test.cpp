@@ -62,13 +62,20 @@ TEST_CASE("texts are cut as the expressions say") {
   }
 }
 
+TEST_CASE("digits stand alone, and the text beside them ends there") {
+  CHECK(cut(PreTokenizer::smollm, "a  12 3") == "a|  |1|2| |3");
+  CHECK(cut(PreTokenizer::smollm, "x 1's\u0663  b") == "x| |1|'s|\u0663| | b");
+  CHECK(cut(PreTokenizer::smollm, "'1s") == "'|1|s");
+}
+
 TEST_CASE("any bytes are cut into pieces that make the whole again") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
   for (u32 round = 0; round < 20'000; ++round) {
     std::string text(random.below(40), '\0');
     for (char& c : text) c = static_cast<char>(random.below(random.below(2) == 0 ? 256 : 128));
-    for (const auto pre : {PreTokenizer::gpt2, PreTokenizer::llama_bpe, PreTokenizer::qwen2}) {
+    for (const auto pre :
+         {PreTokenizer::gpt2, PreTokenizer::llama_bpe, PreTokenizer::qwen2, PreTokenizer::smollm}) {
       Splitter splitter(pre, text);
       std::string whole;
       for (auto piece = splitter.next(); !piece.empty(); piece = splitter.next()) whole += piece;

@@ -100,9 +100,8 @@ void add_key_cases(Cases& cases) {
       "with a newer converter",
       without(kPre), unsupported);
   const std::string unknown_pre =
-      "this pre-tokenizer (tokenizer.ggml.pre) is not known; those of the gpt-2, llama-bpe and "
-      "qwen2 "
-      "families are";
+      "this pre-tokenizer (tokenizer.ggml.pre) is not known; those of the gpt-2, llama-bpe, "
+      "qwen2 and smollm families are";
   for (const char* pre : {"", "default", "GPT-2", "deepseek-llm", "qwen35", "gpt-2 ", "tekken"}) {
     cases.bpe(
         std::string("pre-tokenizer ") + pre, unknown_pre,

@@ -115,7 +115,9 @@ TEST_CASE("aliases of pre-tokenizers") {
                              Alias{"smaug-bpe", PreTokenizer::llama_bpe, false, false},
                              Alias{"glm4", PreTokenizer::llama_bpe, true, false},
                              Alias{"qwen2", PreTokenizer::qwen2, false, false},
-                             Alias{"deepseek-r1-qwen", PreTokenizer::qwen2, false, false}}) {
+                             Alias{"deepseek-r1-qwen", PreTokenizer::qwen2, false, false},
+                             Alias{"smollm", PreTokenizer::smollm, false, false},
+                             Alias{"starcoder", PreTokenizer::smollm, false, false}}) {
     CAPTURE(std::string(alias.name));
     const PreTokenizerRules* rules = find_pre_tokenizer(alias.name);
     REQUIRE(rules != nullptr);
