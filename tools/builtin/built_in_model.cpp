@@ -11,6 +11,7 @@
 
 #include "tools/builtin/files.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/model_name.h"
 #include "tools/synth/recall.h"
 
 namespace tarn::tools {
@@ -50,7 +51,10 @@ BuiltInModel::BuiltInModel(BuiltIn which) {
 BuiltInModel::~BuiltInModel() { close(fd_); }
 
 std::unique_ptr<BuiltInModel> built_in_unless_named(std::string& model, BuiltIn which) {
-  if (!model.empty()) return nullptr;
+  if (!model.empty()) {
+    model = model_file(model);
+    return nullptr;
+  }
   auto built_in = std::make_unique<BuiltInModel>(which);
   model = built_in->path();
   return built_in;

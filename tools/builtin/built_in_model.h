@@ -28,8 +28,9 @@ class BuiltInModel {
   std::string path_;
 };
 
-// If `model` is empty, sets it to a built-in model, which the caller holds while it is open. Every
-// command with -m calls this first.
+// Sets `model`, the value of -m, to the path of the file to open. An empty one becomes that of a
+// built-in model, which the caller holds while it is open; model_file() has the others. Every
+// command with -m calls this first. Throws Failure.
 [[nodiscard]] std::unique_ptr<BuiltInModel> built_in_unless_named(std::string& model,
                                                                   BuiltIn which = BuiltIn::logbook);
 // The name of a model in reports: its path, or "built-in".

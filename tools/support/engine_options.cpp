@@ -202,7 +202,10 @@ std::string default_of(const char* key) {
 }
 
 void EngineOptions::add_to(const Command& command, const std::string& context_default) {
-  command.add_option("-m,--model", model, "the model, a GGUF file (default: the built-in one)")
+  command
+      .add_option(
+          "-m,--model", model,
+          "the model: a GGUF file, or a name that toolchain/model has (default: the built-in one)")
       .check(is_not_empty);
   command.add_option("-c,--ctx-size", context_tokens,
                      "tokens of context to plan KV for (default: " + context_default + ")");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <stdexcept>
 
 #include "tools/builtin/built_in_model.h"
@@ -134,7 +135,8 @@ struct ModeOptions {
 };
 
 void add_cases(const tools::Command& app, Options* o, ModeOptions* modes) {
-  app.add_option("-m,--model", o->models, "GGUF files (default: the built-in model)")
+  app.add_option("-m,--model", o->models,
+                 "GGUF files, or names that toolchain/model has (default: the built-in model)")
       .delimiter(',')
       .check(tools::is_not_empty);
   app.add_option("-p,--n-prompt", o->prompts, "tokens of the prompt").capture_default_str();
@@ -272,8 +274,9 @@ int run_command_line(int argc, char** argv) {
   if (const auto code = app.parse(argc, argv)) return *code;
   peer.apply(&o);
   if (o.models.empty()) o.models.emplace_back();
+  std::vector<std::unique_ptr<tools::BuiltInModel>> built_in;
+  for (std::string& model : o.models) built_in.push_back(tools::built_in_unless_named(model));
   for (const std::string& out : {record, long_path}) tools::check_output(out, o.models);
-  const auto built_in = tools::built_in_unless_named(o.models.front());
   if (!reuse.passages.empty()) {
     reuse.base = o;
     run_reuse(reuse);

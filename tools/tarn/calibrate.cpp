@@ -320,8 +320,8 @@ void measure_layers(const CalibrateCommand& command, Config config, Measured* me
 }
 
 void run(CalibrateCommand& command) {
-  check_output(command.out_file, {command.engine.model});
   const auto built_in = built_in_unless_named(command.engine.model);
+  check_output(command.out_file, {command.engine.model});
   Config config = command.engine.config();
   u64 n_ctx_train = 0;
   {

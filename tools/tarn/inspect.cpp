@@ -165,7 +165,8 @@ void add_inspect(const Command& app) {
       "  tarn inspect model.gguf --json\n"
       "  tarn inspect model.gguf --sha256 HEX   # of the page that the file comes from\n");
   sub.add_option("MODEL,-m,--model", command->model,
-                 "a GGUF file, with or without tensors (default: the built-in model)")
+                 "a GGUF file, with or without tensors, or a name that toolchain/model has "
+                 "(default: the built-in model)")
       .check(is_not_empty);
   sub.add_flag("--hash", command->hash, "read the whole file and show its SHA-256");
   sub.add_option("--sha256", command->sha256, "refuse a file with another SHA-256 (implies --hash)")

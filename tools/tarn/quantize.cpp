@@ -10,6 +10,7 @@
 #include "tools/quantize/quantize_file.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/model_name.h"
 #include "tools/tarn/commands.h"
 
 namespace tarn::tools {
@@ -60,6 +61,7 @@ void print_report(const QuantizeOptions& options, const QuantizeReport& report, 
 
 void run(QuantizeCommand& command) {
   QuantizeOptions& options = command.options;
+  options.in = model_file(options.in);
   const auto quant = parse_quant(command.type);
   if (!quant) {
     throw Failure{kExitUsage, "unknown TYPE " + command.type + "; one of " + kQuantNames};

@@ -12,6 +12,7 @@
 #include "tools/support/count.h"
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/model_name.h"
 #include "tools/support/utc.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/store_view.h"
@@ -276,7 +277,7 @@ void ask_daemon(const StoreCommand& command, const DaemonClient& daemon, const V
     daemon.text("DELETE", "/v1/tarn/store/" + url_escaped(name));
 }
 
-void run(const StoreCommand& command, const DaemonClient& daemon, const Verbs& verbs) {
+void run(StoreCommand& command, const DaemonClient& daemon, const Verbs& verbs) {
   if (verbs.rm.parsed() && command.names.empty() != command.all) {
     throw Failure{kExitUsage, "rm deletes the sessions that it names, or --all: give one of both"};
   }
@@ -289,7 +290,10 @@ void run(const StoreCommand& command, const DaemonClient& daemon, const Verbs& v
   if (verbs.rm.parsed()) return remove_sessions(command);
   if (verbs.check.parsed()) return check(command);
   if (verbs.pack.parsed()) return pack(command);
-  if (verbs.unpack.parsed()) return import_file(command);
+  if (verbs.unpack.parsed()) {
+    command.engine.model = model_file(command.engine.model);
+    return import_file(command);
+  }
   list_store(command);
 }
 

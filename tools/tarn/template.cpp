@@ -108,7 +108,8 @@ void add_template(const Command& app) {
       "  tarn template --chat-template chatml --messages - --no-generation-prompt\n"
       "  tarn template -m model.gguf --messages chat.json --args '{\"enable_thinking\":false}'\n");
   sub.add_option("-m,--model", command->model,
-                 "a GGUF file, with or without tensors (default: the built-in model)")
+                 "a GGUF file, with or without tensors, or a name that toolchain/model has "
+                 "(default: the built-in model)")
       .check(is_not_empty);
   sub.add_option("--chat-template", command->source,
                  "a file with a Jinja template, or one of: " + built_in_template_names() +

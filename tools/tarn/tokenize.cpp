@@ -79,7 +79,8 @@ void add_tokenize(const Command& app) {
       "  tarn tokenize -m model.gguf -p \"Hello there\"\n"
       "  tarn tokenize -m model.gguf -f chat.txt --add-special --parse-special --json\n");
   sub.add_option("-m,--model", command->model,
-                 "a GGUF file, with or without tensors (default: the built-in model)")
+                 "a GGUF file, with or without tensors, or a name that toolchain/model has "
+                 "(default: the built-in model)")
       .check(is_not_empty);
   const Option text = sub.add_option("-p,--prompt", command->text, "the text");
   const Option file = sub.add_option("-f,--file", command->file,

@@ -363,9 +363,9 @@ void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
 }
 
 void run(VerifyCommand& command) {
+  const auto built_in = built_in_unless_named(command.engine.model);
   check_output(command.record_file, {command.engine.model, command.text_file});
   if (command.reuse) return verify_reuse(command);
-  const auto built_in = built_in_unless_named(command.engine.model);
   if (command.n_needles > kPlaces.size()) {
     throw Failure{kExitUsage, "--needles: at most " + std::to_string(kPlaces.size())};
   }

@@ -20,7 +20,6 @@
 
 #include "runtime/lab/probe.h"
 #include "runtime/lab/row_scores.h"
-#include "tools/builtin/built_in_model.h"
 #include "tools/support/input.h"
 #include "tools/support/json.h"
 #include "tools/support/own_engine.h"
@@ -385,7 +384,6 @@ void verify_reuse(VerifyCommand& command) {
     throw Failure{kExitUsage, "--choice " + command.choice +
                                   " is for comparison, and has no record: leave out --record"};
   }
-  const auto built_in = built_in_unless_named(command.engine.model);
   std::ranges::sort(command.percents);
   ModelFile model(command.engine.model);
   Prompts prompts(model, command);

@@ -1,6 +1,6 @@
 target_compile_definitions(${TARN_TEST_TARGET} PRIVATE TARN_PROGRAM="$<TARGET_FILE:tarn>")
 target_link_libraries(${TARN_TEST_TARGET} PRIVATE tarn_tool_support tarn_chat tarn_alloc_counter)
-add_dependencies(${TARN_TEST_TARGET} tarn)
+add_dependencies(${TARN_TEST_TARGET} tarn tarn-bench)
 
 # `tarn` on a machine with a GPU that fails on demand: the same objects, but for those that say
 # which GPU there is. A build with CUDA asks the real one.
