@@ -153,6 +153,8 @@ class GgufFile {
   // out has key.count elements. A value that does not fit is an error with its index.
   Result<void> read_f32(const GgufKey& key, std::span<f32> out) const;  // f32, f64
   Result<void> read_i32(const GgufKey& key, std::span<i32> out) const;  // any integer type
+  // A short piece of a tensor's data, valid until the next read: at most kArrayStringBytesMax.
+  Result<const std::byte*> read_data(u64 offset, u64 n_bytes) const;
 
  private:
   class Reader;

@@ -124,6 +124,12 @@ FileCursor GgufFile::value_cursor(const GgufKey& key) const {
                      .end = key.offset + key.bytes});
 }
 
+Result<const std::byte*> GgufFile::read_data(u64 offset, u64 n_bytes) const {
+  FileCursor cursor(
+      {.io = io_, .file = file_, .window = window_, .begin = offset, .end = offset + n_bytes});
+  return cursor.take(n_bytes);
+}
+
 Result<std::optional<u64>> GgufFile::get_u64(std::string_view name) const {
   const GgufKey* key = find_key(name);
   if (key == nullptr) return std::optional<u64>();

@@ -10,6 +10,7 @@
 #include "platform/base/bump.h"
 #include "platform/base/result.h"
 #include "runtime/model/gguf.h"
+#include "runtime/model/refusals.h"
 
 namespace tarn::model {
 
@@ -102,6 +103,10 @@ static_assert(kModelMemoryBytesMax <= 16 * kMiB);
 // unsupported way is `unsupported`, and so is any tensor that the architecture does not have.
 // Biases, norms and rope_freqs must be f32 (f16 and bf16 are accepted and widened at load). A
 // failure leaves `memory` as it was.
+//
+// `refusals` with a visitor gets every reason, and the result is the first of them. Without a known
+// architecture only ranges of keys, neutral keys and tensor types are checked.
+Result<ModelDescription> describe_model(const GgufFile& file, Bump& memory, Refusals& refusals);
 Result<ModelDescription> describe_model(const GgufFile& file, Bump& memory);
 
 }  // namespace tarn::model

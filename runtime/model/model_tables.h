@@ -202,12 +202,20 @@ void each_tensor(Tensors& tensors, Visit&& visit) {
 
 namespace tarn::model {
 
-// Fills out.tensors with every tensor of a known name. An unknown name is an error, reported before
-// any missing tensor. out.spec needs its architecture and n_layers.
-Result<void> find_tensors(const GgufFile& file, Bump& memory, ModelDescription& out);
+// Refuses each type that has no kernels, once.
+Result<void> check_types(const GgufFile& file, Refusals& refusals);
+
+// Fills out.tensors with every tensor of a known name, and refuses each of an unknown name.
+// out.spec needs its architecture and n_layers.
+Result<void> find_tensors(const GgufFile& file, Bump& memory, Refusals& refusals,
+                          ModelDescription& out);
+
+// A part of a split model lacks the tensors of the other files.
+enum class FileIs : u8 { whole, part };
 
 // Checks shapes and types against out.spec, counts the tensors' elements and bytes, and records the
-// optional tensors. Call it after find_tensors().
-Result<void> check_tensors(ModelDescription& out);
+// optional tensors. A dimension of 0 in out.spec was refused, and is compared with nothing. Call it
+// after find_tensors().
+Result<void> check_tensors(FileIs file_is, Refusals& refusals, ModelDescription& out);
 
 }  // namespace tarn::model

@@ -17,23 +17,27 @@ Name name_of(const TensorRow& row, u32 layer) {
 }
 
 Result<void> take(const GgufTensor& tensor, TensorRef& ref) {
-  if (tensor.dims[2] != 1 || tensor.dims[3] != 1) {
-    return invalid("the tensor has more dimensions than a matrix", tensor.name);
-  }
-  const kernels::TypeTraits* traits = kernels::type_traits(tensor.type_id);
-  if (traits == nullptr) {
-    const Name detail = Name() << gguf_tensor_type_name(tensor.type_id) << " of " << tensor.name;
-    return unsupported(
-        "a tensor of a type that this build does not compute with; quantize the model to another",
-        detail.view());
-  }
-  ref = {.type = traits->type,
-         .n_rows = tensor.dims[1],
+  ref = {.n_rows = tensor.dims[1],
          .k = tensor.dims[0],
          .file_offset = tensor.offset,
          .file_bytes = tensor.bytes,
          .name = tensor.name.data()};
+  // A type without kernels is refused by check_types().
+  if (const kernels::TypeTraits* traits = kernels::type_traits(tensor.type_id)) {
+    ref.type = traits->type;
+  }
+  if (tensor.dims[2] != 1 || tensor.dims[3] != 1) {
+    return invalid("the tensor has more dimensions than a matrix", tensor.name);
+  }
   return {};
+}
+
+Result<void> check_type(const GgufTensor& tensor) {
+  if (kernels::type_traits(tensor.type_id) != nullptr) return {};
+  const Name detail = Name() << gguf_tensor_type_name(tensor.type_id) << " of " << tensor.name;
+  return unsupported(
+      "a tensor of a type that this build does not compute with; quantize the model to another",
+      detail.view(), {"type", tensor.type_id});
 }
 
 Unexpected unknown_tensor(std::string_view name) {
@@ -71,8 +75,8 @@ Result<void> check_tensor(const TensorRow& row, std::string_view name, const Ten
     if (row.needs.of[static_cast<u64>(spec.arch)] != Need::required) return {};
     return invalid("a tensor of the model is missing", name);
   }
-  const u64 k = dim_of(spec, row.k);
-  const u64 n_rows = dim_of(spec, row.n_rows);
+  const u64 k = dim_of(spec, row.k) != 0 ? dim_of(spec, row.k) : ref.k;
+  const u64 n_rows = dim_of(spec, row.n_rows) != 0 ? dim_of(spec, row.n_rows) : ref.n_rows;
   if (ref.k != k || ref.n_rows != n_rows) {
     return invalid("the tensor's shape does not agree with the model's hyper-parameters", name,
                    {"row", ref.k}, {"row_expected", k}, {"rows", ref.n_rows},
@@ -89,7 +93,21 @@ Result<void> check_tensor(const TensorRow& row, std::string_view name, const Ten
 
 }  // namespace
 
-Result<void> find_tensors(const GgufFile& file, Bump& memory, ModelDescription& out) {
+Result<void> check_types(const GgufFile& file, Refusals& refusals) {
+  const auto tensors = file.tensors();
+  for (auto tensor = tensors.begin(); tensor != tensors.end(); ++tensor) {
+    const Result<void> outcome = check_type(*tensor);
+    if (outcome) continue;
+    const auto first = std::find_if(tensors.begin(), tensor, [&](const GgufTensor& earlier) {
+      return earlier.type_id == tensor->type_id;
+    });
+    if (first == tensor) TARN_CHECK(refusals.note(outcome));
+  }
+  return {};
+}
+
+Result<void> find_tensors(const GgufFile& file, Bump& memory, Refusals& refusals,
+                          ModelDescription& out) {
   const u64 n_layer_tensors = out.spec.n_layers * static_cast<u64>(LayerTensor::count);
   const auto layers = memory.alloc<TensorRef>(n_layer_tensors);
   const u64 mark = memory.used_bytes();
@@ -104,22 +122,21 @@ Result<void> find_tensors(const GgufFile& file, Bump& memory, ModelDescription& 
     const GgufTensor* tensor = file.find_tensor(name_of(row, layer).view());
     if (tensor == nullptr) return;
     (*used)[static_cast<u64>(tensor - file.tensors().data())] = true;
-    done = take(*tensor, ref);
+    done = refusals.note(take(*tensor, ref));
   });
-  if (!done) return done;
-  const auto unknown = std::find(used->begin(), used->end(), false);
-  if (unknown != used->end()) {
-    return unknown_tensor(file.tensors()[static_cast<u64>(unknown - used->begin())].name);
+  for (u64 idx = 0; done && idx < used->size(); ++idx) {
+    if (!(*used)[idx]) done = refusals.note(unknown_tensor(file.tensors()[idx].name));
   }
-  memory.rewind(mark);
-  return {};
+  if (done) memory.rewind(mark);
+  return done;
 }
 
-Result<void> check_tensors(ModelDescription& out) {
+Result<void> check_tensors(FileIs file_is, Refusals& refusals, ModelDescription& out) {
   ModelSpec& spec = out.spec;
   Result<void> done;
   tables::each_tensor(out.tensors, [&](const TensorRow& row, u32 layer, const TensorRef& ref) {
-    if (done) done = check_tensor(row, name_of(row, layer).view(), ref, spec);
+    if (file_is == FileIs::part && !ref.present()) return;
+    if (done) done = refusals.note(check_tensor(row, name_of(row, layer).view(), ref, spec));
   });
   if (!done) return done;
   spec.tied_output = !out.tensors.of(ModelTensor::output).present();

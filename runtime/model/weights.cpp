@@ -1,7 +1,9 @@
 #include "runtime/model/weights.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "runtime/model/model_errors.h"
 #include "runtime/model/weights_layout.h"
 
 namespace tarn::model {
@@ -55,6 +57,16 @@ void each_weight_piece(const ModelDescription& model,
   each_weight(model, [&](const auto&, u32, const TensorRef& tensor, Checked n_bytes) {
     if (!stays_on_disk(model, tensor)) on_piece(context, n_bytes);
   });
+}
+
+Result<void> check_rope_factors(std::span<const f32> factors) {
+  constexpr f32 kFactorMin = 1e-4f;
+  for (u64 i = 0; i < factors.size(); ++i) {
+    if (std::isfinite(factors[i]) && factors[i] >= kFactorMin) continue;
+    return invalid("a RoPE frequency factor is not a number of 0.0001 or more", "rope_freqs.weight",
+                   {"index", i});
+  }
+  return {};
 }
 
 Result<u64> weights_region_bytes(const ModelDescription& model) {

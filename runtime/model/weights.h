@@ -60,6 +60,10 @@ struct Weights {
   bool embedding_on_disk() const { return token_embd_on_disk.row_checksums != nullptr; }
 };
 
+// Refuses factors that angles cannot be divided by: a zero or a NaN would reach the sine's range
+// reduction.
+Result<void> check_rope_factors(std::span<const f32> factors);
+
 // Whether the tensor is the embedding table that is read from the file row by row.
 bool stays_on_disk(const ModelDescription& model, const TensorRef& tensor);
 

@@ -1,6 +1,5 @@
 // Streams the weights to their places: load_weights().
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 
 #include "platform/base/assert.h"
@@ -59,7 +58,9 @@ class Loader {
     args_.io->register_buffers({});
     if (done && args_.sink != nullptr) done = args_.sink->finish();
     if (!done) return fail(done.error());
-    if (weights_.rope_factors != nullptr) TARN_CHECK(check_rope_factors());
+    if (weights_.rope_factors != nullptr) {
+      TARN_CHECK(check_rope_factors({weights_.rope_factors, args_.model->spec.n_rot / 2}));
+    }
     weights_.content_hash = hash_.value();
     return weights_;
   }
@@ -75,7 +76,6 @@ class Loader {
   void tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64 n_tiles, std::byte* to);
   Result<void> send(const Piece& piece, const std::byte* rows);
   static void check_rows(const Piece& piece, const std::byte* rows);
-  Result<void> check_rope_factors() const;
 
   const LoadArgs& args_;
   Weights weights_{};
@@ -306,20 +306,6 @@ void Loader::tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64
                        .tile = to + tile * tile_bytes});
     }
   });
-}
-
-// Angles are divided by them: a factor of zero or NaN would reach the sine's range reduction.
-Result<void> Loader::check_rope_factors() const {
-  constexpr f32 kFactorMin = 1e-4f;
-  for (u32 i = 0; i < args_.model->spec.n_rot / 2; ++i) {
-    const f32 factor = weights_.rope_factors[i];
-    if (std::isfinite(factor) && factor >= kFactorMin) continue;
-    return fail({.status = Status::invalid_model,
-                 .hint = "a RoPE frequency factor is not a number of 0.0001 or more",
-                 .detail = Detail("rope_freqs.weight"),
-                 .figures = {{{"index", i}}}});
-  }
-  return {};
 }
 
 }  // namespace

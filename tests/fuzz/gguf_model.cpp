@@ -99,7 +99,10 @@ void use_gguf_file(std::span<const std::byte> bytes) {
   }
   check_tensors(*file);
   read_values(*file, memory);
+  model::Refusals all([](void*, const Error&) {}, nullptr);
+  const bool runs = model::describe_model(*file, memory, all).has_value();
   const auto model = model::describe_model(*file, memory);
+  TARN_ASSERT(runs == model.has_value());
   if (!model) return;
   Config config;
   for (const u64 budget_bytes : {u64{0}, kMiB}) {

@@ -2,7 +2,7 @@
 // Method  the hostile corpus through the reader and the description of the model: status and text
 //         as the table says, 16 MiB of memory at most, 100 ms of the processor at most (not under
 //         sanitizers and emulators), and nothing of the memory kept. Every class of known faults
-//         has its files.
+//         has its files. Asked for all reasons, the description begins with the same one.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -28,6 +28,26 @@ struct Outcome {
   f64 ms = 0;  // of the processor: the machine may be busy elsewhere
 };
 
+std::string sentence(const Error& error) {
+  char line[512];
+  format_error(error, line, sizeof line);
+  return line;
+}
+
+// With all reasons wanted, the first is the one that ends a load.
+void check_all_reasons(const GgufFile& file, const Error& first, Bump& bump) {
+  std::vector<Error> all;
+  Refusals refusals(
+      [](void* context, const Error& why) {
+        static_cast<std::vector<Error>*>(context)->push_back(why);
+      },
+      &all);
+  const auto model = describe_model(file, bump, refusals);
+  REQUIRE_FALSE(model.has_value());
+  CHECK(sentence(model.error()) == sentence(first));
+  if (!all.empty()) CHECK(sentence(all.front()) == sentence(first));
+}
+
 Outcome refuse(const test::HostileCase& hostile, std::span<std::byte> memory) {
   const test::Bytes bytes = hostile.make();
   test::MemoryIo io;
@@ -40,13 +60,12 @@ Outcome refuse(const test::HostileCase& hostile, std::span<std::byte> memory) {
   const u64 kept_bytes = bump.used_bytes();
   if (file) model = describe_model(*file, bump);
   const f64 ms = static_cast<f64>(std::clock() - begin) * 1000.0 / CLOCKS_PER_SEC;
+  if (file && !model) check_all_reasons(*file, model.error(), bump);
   if (!file) CHECK(kept_bytes == 0);
   CHECK(bump.used_bytes() == kept_bytes);
   if (file && model) return {};
   const Error& error = file ? model.error() : file.error();
-  char line[512];
-  format_error(error, line, sizeof line);
-  return {.status = error.status, .error = line, .ms = ms};
+  return {.status = error.status, .error = sentence(error), .ms = ms};
 }
 
 TEST_CASE("every file of the corpus is refused for its own reason, quickly") {
