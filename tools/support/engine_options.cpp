@@ -14,6 +14,7 @@
 #include "runtime/lab/methods.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
+#include "tools/support/model_file.h"
 
 namespace tarn::tools {
 namespace {
@@ -323,7 +324,7 @@ EngineHandle::EngineHandle(const EngineOptions& given, const Config& config,
   const bool on_terminal = isatty(STDERR_FILENO) != 0;
   if (on_terminal || given.verbose) say_plan(options, given.verbose);
   if (on_terminal) options.progress = show_progress;
-  check_api(tarn_open(&options, &engine_));
+  check_open(tarn_open(&options, &engine_), given.model);
   warn_of_unused_store(given.store_dir, status().store != std::string_view("none"));
 }
 

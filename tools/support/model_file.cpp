@@ -1,9 +1,11 @@
 #include "tools/support/model_file.h"
 
+#include "kernels/quant/dequant.h"
 #include "platform/base/checked.h"
+#include "runtime/api/tarn.h"
 #include "runtime/chat/chat_template.h"
 #include "runtime/model/file_hash.h"
-#include "tools/support/exit_code.h"
+#include "runtime/model/weights.h"
 
 namespace tarn::tools {
 namespace {
@@ -16,9 +18,24 @@ std::span<std::byte> reserve_bytes(Reserve& reserve, const char* name, u64 bytes
       .bytes;
 }
 
+bool is_of_file(Status status) {
+  return status == Status::invalid_model || status == Status::unsupported;
+}
+
+// What a sentence ends with; nothing for a file that is no GGUF, or that runs.
+std::string where_all_reasons_are(Status status, const std::string& model_path) {
+  if (!is_of_file(status)) return "";
+  try {
+    if (ModelFile(model_path).refusals().empty()) return "";
+  } catch (const Failure&) {
+    return "";
+  }
+  return "; tarn inspect " + model_path + " shows every reason";
+}
+
 }  // namespace
 
-ModelFile::ModelFile(const std::string& path) {
+ModelFile::ModelFile(const std::string& path) : path_(path) {
   const u64 io_bytes = align_up(io_backend_bytes(), kSectorBytes);
   memory_ = reserve_bytes(reserve_, "model directory", io_bytes + kDirectoryBytesMax);
   // The thread pool starts faster than a ring with its self test, and a directory needs few reads.
@@ -41,19 +58,56 @@ ModelFile::~ModelFile() {
 
 const model::ModelDescription& ModelFile::description() {
   if (description_ == nullptr) {
-    description_ =
-        std::make_unique<model::ModelDescription>(value_of(model::describe_model(gguf_, bump_)));
+    description_ = std::make_unique<model::ModelDescription>(
+        value_of_open(model::describe_model(gguf_, bump_), path_));
   }
   return *description_;
 }
 
-const text::Tokenizer& ModelFile::tokenizer() {
-  if (tokenizer_memory_.empty()) {
-    tokenizer_memory_ =
-        reserve_bytes(reserve_, "tokenizer", value_of(text::Tokenizer::memory_bytes(gguf_)));
-    tokenizer_ = value_of(text::Tokenizer::build(gguf_, tokenizer_memory_));
+Result<void> ModelFile::build_tokenizer() {
+  if (!tokenizer_memory_.empty()) return {};
+  TARN_TRY(const u64 n_bytes, text::Tokenizer::memory_bytes(gguf_));
+  const std::span<std::byte> memory = reserve_bytes(reserve_, "tokenizer", n_bytes);
+  const Result<text::Tokenizer> built = text::Tokenizer::build(gguf_, memory);
+  if (!built) {
+    reserve_.release(memory);
+    return fail(built.error());
   }
+  tokenizer_memory_ = memory;
+  tokenizer_ = *built;
+  return {};
+}
+
+const text::Tokenizer& ModelFile::tokenizer() {
+  value_of_open(build_tokenizer(), path_);
   return tokenizer_;
+}
+
+// The loader checks the same factors, when it has read them.
+Result<void> ModelFile::check_rope_factors() const {
+  const model::TensorRef& tensor = description_->tensors.of(model::ModelTensor::rope_freqs);
+  if (!tensor.present()) return {};
+  TARN_TRY(const std::byte* bytes, gguf_.read_data(tensor.file_offset, tensor.file_bytes));
+  std::vector<f32> factors(tensor.k);
+  kernels::dequantize_row(tensor.type, bytes, tensor.k, factors.data());
+  return model::check_rope_factors(factors);
+}
+
+std::vector<Error> ModelFile::refusals() {
+  std::vector<Error> all;
+  model::Refusals refusals(
+      [](void* context, const Error& why) {
+        static_cast<std::vector<Error>*>(context)->push_back(why);
+      },
+      &all);
+  auto described = model::describe_model(gguf_, bump_, refusals);
+  if (!described && !is_of_file(described.error().status)) throw_failure(described.error());
+  if (described) {
+    description_ = std::make_unique<model::ModelDescription>(*described);
+    value_of(refusals.note(check_rope_factors()));
+  }
+  value_of(refusals.note(build_tokenizer()));
+  return all;
 }
 
 std::vector<text::TokenId> ModelFile::encode(const std::string& text, text::EncodeOptions options) {
@@ -90,6 +144,19 @@ std::string ModelFile::text_key(const char* key, const std::string& otherwise) {
   constexpr u64 kTextBytesMax = 64 * kKiB;
   const auto text = value_of(gguf_.get_string(key, bump_, kTextBytesMax));
   return text ? std::string(*text) : otherwise;
+}
+
+void throw_open_failure(const Error& error, const std::string& model_path) {
+  char text[512];
+  format_error(error, text, sizeof text);
+  throw Failure{exit_code(error.status), text + where_all_reasons_are(error.status, model_path)};
+}
+
+void check_open(int status, const std::string& model_path) {
+  if (status == TARN_OK) return;
+  const std::string text = tarn_error_text();
+  const auto known = static_cast<Status>(status);
+  throw Failure{exit_code(known), text + where_all_reasons_are(known, model_path)};
 }
 
 }  // namespace tarn::tools

@@ -12,6 +12,7 @@
 #include "runtime/model/gguf.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/text/tokenizer.h"
+#include "tools/support/exit_code.h"
 
 namespace tarn::tools {
 
@@ -26,6 +27,11 @@ class ModelFile {
   u64 directory_bytes() const { return bump_.used_bytes(); }
   // Checks the hyper-parameters and the tensors.
   const model::ModelDescription& description();
+  // Why no engine would run the file: by the checks that refuse it, all of them. Empty: it runs.
+  // Throws where the disk or the memory fails.
+  std::vector<Error> refusals();
+  // nullptr before description() or refusals(), and where these refuse it.
+  const model::ModelDescription* described() const { return description_.get(); }
   // Builds the vocabulary on first use.
   const text::Tokenizer& tokenizer();
   std::vector<text::TokenId> encode(const std::string& text, text::EncodeOptions options);
@@ -39,6 +45,10 @@ class ModelFile {
   std::string text_key(const char* key, const std::string& otherwise);
 
  private:
+  Result<void> build_tokenizer();
+  Result<void> check_rope_factors() const;
+
+  std::string path_;
   SystemReserve reserve_;
   std::span<std::byte> memory_{};
   std::span<std::byte> tokenizer_memory_{};
@@ -49,5 +59,16 @@ class ModelFile {
   std::unique_ptr<model::ModelDescription> description_;
   text::Tokenizer tokenizer_{};
 };
+
+// Throws for a model that could not be opened. If its file has reasons for it, the sentence ends
+// with the command that shows them all.
+[[noreturn]] void throw_open_failure(const Error& error, const std::string& model_path);
+// The same for a status of the C API.
+void check_open(int status, const std::string& model_path);
+template <class T>
+T value_of_open(Result<T> result, const std::string& model_path) {
+  if (!result) throw_open_failure(result.error(), model_path);
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
 
 }  // namespace tarn::tools

@@ -7,7 +7,7 @@
 
 #include "platform/mem/reserve.h"
 #include "runtime/engine/engine.h"
-#include "tools/support/exit_code.h"
+#include "tools/support/model_file.h"
 
 namespace tarn::tools {
 
@@ -22,7 +22,7 @@ class OwnEngine {
                           .log = Log(&print_warning, nullptr, LogLevel::warning),
                           .sink = &fatal_sink()};
     value_of(gpu_.open(&args));
-    value_of(engine_.open(args));
+    value_of_open(engine_.open(args), model_path);
     if (!engine_.status().on_gpu) gpu_.close();
   }
   OwnEngine(const OwnEngine&) = delete;

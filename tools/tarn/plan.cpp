@@ -10,6 +10,7 @@
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/json.h"
+#include "tools/support/model_file.h"
 #include "tools/support/target_box.h"
 #include "tools/tarn/commands.h"
 
@@ -148,13 +149,15 @@ void run(PlanCommand& command) {
   to_toml(config);  // refuses methods for measurements
   SystemReserve reserve;
   SystemClock clock;
+  const std::string& path = command.engine.model;
   const engine::PlanReport report =
-      value_of(engine::plan_model({.model_path = command.engine.model.c_str(),
-                                   .config = config,
-                                   .reserve = &reserve,
-                                   .clock = &clock,
-                                   .target = target == nullptr ? nullptr : &target->gpu,
-                                   .log = Log(&print_warning, nullptr, LogLevel::warning)}));
+      value_of_open(engine::plan_model({.model_path = path.c_str(),
+                                        .config = config,
+                                        .reserve = &reserve,
+                                        .clock = &clock,
+                                        .target = target == nullptr ? nullptr : &target->gpu,
+                                        .log = Log(&print_warning, nullptr, LogLevel::warning)}),
+                    path);
   tarn_plan plan = TARN_INIT(tarn_plan);
   api::describe_plan(report.plan, &plan);
   if (command.json) {
