@@ -85,7 +85,7 @@ class EngineHandle {
 
 // "4.58 GiB"
 std::string format_bytes(u64 bytes);
-// The table of `tarn plan`; also printed by `tarn run` without a prompt, or with -v.
+// The table of `tarn plan`; also printed by `tarn run -v`.
 std::string format_plan(const tarn_plan& plan);
 
 }  // namespace tarn::tools

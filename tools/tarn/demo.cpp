@@ -56,7 +56,8 @@ volatile std::sig_atomic_t g_interrupted = 0;
 
 // A child's report.
 struct Told {
-  std::atomic<u32> n_read{0};  // tokens of the document with KV
+  std::atomic<u32> n_read{0};   // tokens of the document with KV
+  std::atomic<u32> n_saved{0};  // of them, in a checkpoint
   std::atomic<u64> spilled_bytes{0};
   u32 n_restored = 0;  // of them, found on disk
   u32 n_answer = 0;
@@ -66,6 +67,7 @@ struct Told {
 };
 
 using Child = ChildProcess<Told>;
+constexpr auto kToItsEnd = [](const Told&) { return false; };
 
 bool is_running(Child& child) {
   if (g_interrupted != 0) throw Stopped{g_interrupted};
@@ -93,7 +95,9 @@ f64 seconds_since(SteadyClock::time_point begin) {
 void read_document(engine::Engine& engine, engine::SessionIdx session, Told& told) {
   const auto begin = SteadyClock::now();
   compute_all(engine, session, [&] {
-    told.n_read = engine.session_state(session).sequence.n_slots();
+    const engine::Session& state = engine.session_state(session);
+    told.n_read = state.sequence.n_slots();
+    told.n_saved = state.saved.n_slots;
     told.spilled_bytes = engine.status().kv.moved.bytes_spilled;
   });
   told.read_s = seconds_since(begin);
@@ -188,6 +192,7 @@ class Demo {
     config.store.quota_bytes = whole_kv_bytes() * 2;
     config.store.requests_max = 32;
     config.store.sessions = true;
+    config.store.checkpoint_ms = checkpoint_ms();
     return config;
   }
   // A part with the folder `name` and a kept session of that name; empty: without either.
@@ -208,17 +213,25 @@ class Demo {
   // The largest whole quarter of a MiB below an eighth of it.
   u64 budget_bytes() const { return (whole_kv_bytes() / 8 - 1) / (kMiB / 4) * (kMiB / 4); }
 
+  // A reading has this many checkpoints, and one a second at least.
+  static constexpr u32 kCheckpoints = 16;
+  u32 checkpoint_ms() const {
+    return static_cast<u32>(std::clamp(reading_s_ * 1000 / kCheckpoints, 1., 1000.));
+  }
+
   void introduce();
   const Told& read_whole();
   void read_with_a_kill(const Told& whole);
   void compare_answers();
-  void watch(Child& child, const char* what, u32 until_tokens);
+  template <class Until>
+  void watch(Child& child, const char* what, const Until& until);
   std::string said(const Told& told) const;
   bool is_right(const Told& told) const;
 
   const DemoCommand& command_;
   BuiltInModel model_;
   Sample sample_;
+  f64 reading_s_ = 0;  // that reading the document takes: an estimate
   std::unique_ptr<Child> whole_;
 };
 
@@ -240,10 +253,11 @@ bool Demo::is_right(const Told& told) const {
   return std::equal(expected.begin(), expected.end(), told.answer, told.answer + told.n_answer);
 }
 
-// Follows a child until it ends or has read until_tokens.
-void Demo::watch(Child& child, const char* what, u32 until_tokens) {
+// Follows a child until it ends or `until(its report)`.
+template <class Until>
+void Demo::watch(Child& child, const char* what, const Until& until) {
   const bool on_terminal = isatty(STDERR_FILENO) != 0;
-  while (is_running(child) && child.told().n_read < until_tokens) {
+  while (is_running(child) && !until(child.told())) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     if (!on_terminal) continue;
     std::fprintf(stderr, "\r%s: %u of %zu tokens, %s spilled   ", what, child.told().n_read.load(),
@@ -268,7 +282,7 @@ void Demo::introduce() {
   }
   const step::ReadingTime time =
       step::reading_time(0, {0.5 * kTrialTokens, seconds[0]}, {kTrialTokens, seconds[1]});
-  const f64 estimate_s = 2.2 * time.seconds(0, static_cast<f64>(sample_.document_ids.size()));
+  reading_s_ = time.seconds(0, static_cast<f64>(sample_.document_ids.size()));
   std::printf("document  %zu tokens of a context of %u, whose KV whole takes %s\n",
               sample_.document_ids.size(), command_.n_tokens,
               format_bytes(whole_kv_bytes()).c_str());
@@ -278,13 +292,13 @@ void Demo::introduce() {
       format_bytes(budget_bytes()).c_str());
   std::printf("disk      %s\n", command_.folder.c_str());
   std::printf("time      about %.0f s, from reading %u tokens: the document is read twice\n\n",
-              estimate_s, kTrialTokens);
+              2.2 * reading_s_, kTrialTokens);
 }
 
 const Told& Demo::read_whole() {
   make_folder("whole");
   whole_ = std::make_unique<Child>([this](Told& told) { run_part(part("whole"), told); });
-  watch(*whole_, "reading", ~0u);
+  watch(*whole_, "reading", kToItsEnd);
   const Told& told = whole_->told();
   std::printf(
       "read      in %.0f s with %s of memory (%s of it for KV), %s spilled; the process at "
@@ -302,7 +316,9 @@ void Demo::read_with_a_kill(const Told& whole) {
   u64 spilled_bytes = 0;
   {
     Child child([this](Told& told) { run_part(part("killed"), told); });
-    watch(child, "reading again", n_kill);
+    // Without a checkpoint there is nothing to resume from.
+    watch(child, "reading again",
+          [n_kill](const Told& told) { return told.n_read >= n_kill && told.n_saved > 0; });
     n_read = child.told().n_read;
     spilled_bytes = child.told().spilled_bytes;
     if (!child.kill_now()) {
@@ -315,7 +331,7 @@ void Demo::read_with_a_kill(const Told& whole) {
               format_bytes(spilled_bytes).c_str());
   if (spilled_bytes == 0) throw Failure{kExitInternal, "nothing had been spilled at the kill"};
   Child child([this](Told& told) { run_part(part("killed"), told); });
-  watch(child, "going on", ~0u);
+  watch(child, "going on", kToItsEnd);
   const Told& told = child.told();
   const bool same = told.n_answer == kComparedTokens && whole.n_answer == kComparedTokens &&
                     std::equal(told.answer, told.answer + told.n_answer, whole.answer);

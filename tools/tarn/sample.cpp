@@ -29,9 +29,12 @@ struct Answered {
 void print_introduction(const EngineHandle& engine, const Sample& sample) {
   std::printf("machine   %s\n", describe_machine(engine).c_str());
   std::printf("model     %s\n", sample.model.c_str());
-  std::printf("document  %zu tokens, %s\n\n", sample.document_ids.size(), sample.document.c_str());
-  std::printf("memory plan (reserved at start; no memory is allocated afterwards)\n%s\n",
-              format_plan(engine.plan()).c_str());
+  std::printf("document  %zu tokens, %s\n", sample.document_ids.size(), sample.document.c_str());
+  const tarn_plan plan = engine.plan();
+  std::printf(
+      "memory    %s, reserved at start; none is allocated afterwards (tarn plan shows it "
+      "all)\n\n",
+      format_bytes(plan.total_bytes).c_str());
   if (sample.document_ids.size() >= 2 * kTimeToldTokens) {
     std::printf("time      after %u tokens standard error shows the remaining time\n\n",
                 kTimeToldTokens);

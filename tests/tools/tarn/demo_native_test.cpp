@@ -1,7 +1,7 @@
 // Goal    the demonstration shows what it says: a process that is killed after it has written KV
-//         goes on with the same tokens, an early line is found by full attention and by PQCache and
-//         not by a window of equal memory, in less than an eighth of what KV takes; nothing stays
-//         on the disk.
+//         resumes at a checkpoint with the same tokens, an early line is found by full attention
+//         and by PQCache and not by a window of equal memory, in less than an eighth of what KV
+//         takes; nothing stays on the disk.
 // Method  the program as a shell starts it, with a short document under the long one's limits.
 #include <doctest/doctest.h>
 
@@ -58,6 +58,10 @@ TEST_CASE("a document larger than memory: read, killed, restarted, asked" *
   std::smatch spilled;
   REQUIRE(std::regex_search(killed, spilled, std::regex(", ([0-9.]+) MiB spilled until then")));
   CHECK(std::stod(spilled[1]) > 4);
+  const std::string resumed = line_of("resumed");
+  std::smatch figures;
+  REQUIRE(std::regex_search(resumed, figures, std::regex("at (\\d+) tokens \\((\\d+) lost\\)")));
+  CHECK(std::stoul(figures[1]) > 0);
   CHECK(line_of("full attention").find(" right,") != std::string::npos);
   CHECK(line_of("PQCache").find(" right,") != std::string::npos);
   CHECK(line_of("a window").find(" wrong,") != std::string::npos);

@@ -29,7 +29,7 @@ TEST_CASE("a long run says what it takes, and how far it is") {
   CHECK(stopped.signal == SIGINT);
   CHECK(has(stopped.err, " s left"));
   // Not kept back until the end, which did not come.
-  CHECK(has(stopped.out, "memory plan"));
+  CHECK(has(stopped.out, "reserved at start"));
   CHECK(has(stopped.out, "\ntime "));
   const size_t plan = stopped.err.find("plan: ");
   CHECK(has(stopped.err.substr(0, stopped.err.find('\n')), " of memory, budget "));
