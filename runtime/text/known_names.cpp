@@ -6,17 +6,17 @@
 namespace tarn::text {
 namespace {
 
-// Names whose regular expression is exactly one of the four. Missing on purpose: "default" and
-// files without the key, which llama.cpp splits by four other expressions. Also missing: encoder
-// models (jina-v2, roberta, modern-bert), whose separators and masks have other rules.
+// Missing on purpose: "chameleon", "whitespace" and the jina-v1 and jina-v2 names but Spanish's and
+// German's first ones, whose models mask tokens, lower text or separate by rules of their own.
+// Names of one family have all rules in common.
 struct PreTokenizerFamily {
   PreTokenizerRules rules;
-  std::string_view names[13];  // empty ones at the end are none
+  std::string_view names[17];  // empty ones at the end are none
 };
 constexpr PreTokenizerFamily kFamilies[] = {
     {{.splitter = PreTokenizer::gpt2},
      {"gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "a.x-4.0", "mellum", "exaone4", "mpt",
-      "olmo", "jais", "trillion", "granite-docling"}},
+      "olmo", "jais", "trillion", "granite-docling", "roberta-bpe", "modern-bert"}},
     {{.splitter = PreTokenizer::llama_bpe, .whole_words_first = true, .adds_bos = true},
      {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
       "jina-v5-nano"}},
@@ -24,10 +24,35 @@ constexpr PreTokenizerFamily kFamilies[] = {
     {{.splitter = PreTokenizer::llama_bpe, .whole_words_first = true}, {"glm4", "glm5"}},
     {{.splitter = PreTokenizer::qwen2},
      {"qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2", "hunyuan",
-      "solar-open", "grok-2"}},
+      "solar-open", "grok-2", "bailingmoe", "bailingmoe2", "llada-moe"}},
     {{.splitter = PreTokenizer::smollm},
      {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b",
       "mellum2"}},
+    {{.splitter = PreTokenizer::falcon}, {"falcon"}},
+    {{.splitter = PreTokenizer::unnamed}, {"default"}},
+    {{.splitter = PreTokenizer::deepseek_llm}, {"deepseek-llm"}},
+    {{.splitter = PreTokenizer::deepseek_coder}, {"deepseek-coder"}},
+    {{.splitter = PreTokenizer::deepseek_v3},
+     {"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"}},
+    {{.splitter = PreTokenizer::spark}, {"spark2_5"}},
+    {{.splitter = PreTokenizer::afmoe}, {"afmoe"}},
+    {{.splitter = PreTokenizer::youtu, .whole_words_first = true}, {"youtu"}},
+    {{.splitter = PreTokenizer::tiny_aya}, {"tiny_aya", "cohere2moe"}},
+    {{.splitter = PreTokenizer::qwen35}, {"qwen35"}},
+    {{.splitter = PreTokenizer::bloom}, {"bloom", "poro-chat", "gpt3-finnish"}},
+    {{.splitter = PreTokenizer::viking}, {"viking"}},
+    {{.splitter = PreTokenizer::tekken, .whole_words_first = true, .adds_bos = true}, {"tekken"}},
+    {{.splitter = PreTokenizer::gpt4o}, {"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"}},
+    {{.splitter = PreTokenizer::granite_embed, .whole_words_first = true},
+     {"granite-embed-multi-97m"}},
+    {{.splitter = PreTokenizer::kimi_k2}, {"kimi-k2"}},
+    {{.splitter = PreTokenizer::superbpe}, {"superbpe"}},
+    {{.splitter = PreTokenizer::seed_coder}, {"seed-coder"}},
+    {{.splitter = PreTokenizer::ufakzeka}, {"ufakzeka"}},
+    {{.splitter = PreTokenizer::exaone_moe}, {"exaone-moe"}},
+    {{.splitter = PreTokenizer::laguna}, {"laguna"}},
+    {{.splitter = PreTokenizer::minicpm5, .whole_words_first = true}, {"minicpm5"}},
+    {{.splitter = PreTokenizer::jais2}, {"jais-2"}},
 };
 
 // A later key overrides an earlier one.

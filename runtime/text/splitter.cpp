@@ -1,172 +1,199 @@
 #include "runtime/text/splitter.h"
 
+#include <iterator>
+
 #include "platform/base/assert.h"
-#include "runtime/text/unicode.h"
+#include "runtime/text/char_sets.h"
 
 namespace tarn::text {
 namespace {
 
-bool is_newline(u32 code_point) { return code_point == '\r' || code_point == '\n'; }
-
-char lower(char letter) {
-  return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
-}
-
-// Reads a piece of the text from at_ on.
-class Scanner {
- public:
-  Scanner(std::string_view text, u64 at) : text_(text), at_(at) {}
-
-  u64 gpt2_end() const;
-  u64 llama_end(u32 digits_max) const;
-  u64 number_end() const;
-
- private:
-  struct Char {
-    u32 value = 0;
-    CharClass kind = CharClass::none;
-    u64 end = 0;  // start of the next character
-  };
-
-  Char char_at(u64 at) const;
-  u64 skip(CharClass kind, u64 at) const;
-  u64 contraction_end(bool any_case) const;
-  u64 spaces_end(bool newlines_end) const;
-
-  std::string_view text_;
-  u64 at_;
+struct Row {
+  PreTokenizer pre;
+  CutStage stages[kCutStagesMax];  // nullptr behind the last
 };
 
-Scanner::Char Scanner::char_at(u64 at) const {
-  if (at >= text_.size()) return {.value = 0, .kind = CharClass::none, .end = at};
-  const CodePoint point = decode_lenient(text_, at);
-  return {.value = point.value, .kind = class_of(point.value), .end = at + point.n_bytes};
-}
+// Stages that several rows have, and the expressions of llama.cpp that they stand for. C is defined
+// in scanner.h.
+//
+//   gpt2      's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
+//   qwen2     C|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+//   digits    \p{N}
+//   digits3   \p{N}{1,3}
+//   numbers   \p{N}+
+//   triples   [0-9][0-9][0-9]
+//   lines     [^\n]+|[\n]+
+//   han_kana  [U+4E00-U+9FA5 U+3040-U+309F U+30A0-U+30FF]+
+//   cjk       [U+4E00-U+9FA5 U+0800-U+4E00 U+AC00-U+D7FF]+
+u64 gpt2(const Scanner& s) { return s.gpt2_end(); }
+u64 qwen2(const Scanner& s) { return s.word_end({}); }
+u64 digits(const Scanner& s) { return s.run_end({.sets = kNumbers, .n_max = 1}); }
+u64 digits3(const Scanner& s) { return s.run_end({.sets = kNumbers, .n_max = 3}); }
+u64 numbers(const Scanner& s) { return s.run_end({.sets = kNumbers}); }
+u64 triples(const Scanner& s) { return s.digit_triple_end(); }
+u64 lines(const Scanner& s) { return s.newlines_end(); }
+u64 han_kana(const Scanner& s) { return s.run_end({.sets = kHanKana}); }
+u64 cjk(const Scanner& s) { return s.run_end({.sets = kCjk}); }
+u64 newline(const Scanner& s) { return s.run_end({.sets = kNewline, .n_max = 1}); }
+u64 bloom(const Scanner& s) { return s.run_end({.sets = kNoStops, .lead = Lead::space}); }
 
-u64 Scanner::skip(CharClass kind, u64 at) const {
-  for (Char c = char_at(at); c.kind == kind; c = char_at(at)) at = c.end;
-  return at;
-}
+constexpr Row kRows[] = {
+    {PreTokenizer::gpt2, {gpt2}},
+    // C|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*
+    // |\s*[\r\n]+|\s+(?!\S)|\s+
+    {PreTokenizer::llama_bpe, {[](const Scanner& s) { return s.word_end({.digits_max = 3}); }}},
+    // bailingmoe's \s*[\r\n] takes as much as \s*[\r\n]+.
+    {PreTokenizer::qwen2, {qwen2}},
+    {PreTokenizer::smollm, {digits, gpt2}},
+    // [\p{P}\$\+<=>\^~\|`]+, gpt2, triples
+    {PreTokenizer::falcon,
+     {[](const Scanner& s) { return s.run_end({.sets = kFalconSigns}); }, gpt2, triples}},
+    // [\p{P}\$\+<=>\^~\|]+, gpt2, numbers, triples
+    {PreTokenizer::unnamed,
+     {[](const Scanner& s) { return s.run_end({.sets = kUnnamedSigns}); }, gpt2, numbers, triples}},
+    // [\r\n], \s?[cased letters]+, \s?[signs]+, \s+$, cjk, numbers
+    {PreTokenizer::deepseek_llm,
+     {newline,
+      [](const Scanner& s) {
+        return s.run_end({.sets = kDeepseekLetters, .lead = Lead::white_space});
+      },
+      [](const Scanner& s) {
+        return s.run_end({.sets = kDeepseekSigns, .lead = Lead::white_space});
+      },
+      [](const Scanner& s) { return s.trailing_spaces_end(); }, cjk, numbers}},
+    // [\r\n], \s?\p{L}+, \s?\p{P}+, cjk, digits
+    {PreTokenizer::deepseek_coder,
+     {newline,
+      [](const Scanner& s) { return s.run_end({.sets = kLetters, .lead = Lead::white_space}); },
+      [](const Scanner& s) {
+        return s.run_end({.sets = kPunctuations, .lead = Lead::white_space});
+      },
+      cjk, digits}},
+    // digits3, han_kana, [signs of ASCII][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+
+    // | ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+    {PreTokenizer::deepseek_v3,
+     {digits3, han_kana, [](const Scanner& s) { return s.deepseek_end(Newlines::bind); }}},
+    // digits3, han_kana, the same with | ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+ at the end, digits
+    {PreTokenizer::spark,
+     {digits3, han_kana, [](const Scanner& s) { return s.deepseek_end(Newlines::alone); }, digits}},
+    // numbers in threes from the right, [Asian scripts]+, deepseek_v3's last
+    {PreTokenizer::afmoe,
+     {[](const Scanner& s) { return s.number_groups_end(); },
+      [](const Scanner& s) { return s.run_end({.sets = kAsian}); },
+      [](const Scanner& s) { return s.deepseek_end(Newlines::bind); }}},
+    // [hangul]+|[signs of CJK]+|[bopomofo]+|[han_kana]+, then
+    // [^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+C?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
+    {PreTokenizer::youtu,
+     {[](const Scanner& s) { return s.run_end({.sets = kYoutu}); },
+      [](const Scanner& s) {
+        return s.word_end({.letters = Letters::marked,
+                           .contractions = Contractions::after,
+                           .tail = SignTail::newlines_slashes});
+      }}},
+    // numbers in threes from the right, then youtu's last with \p{N}{1,3}
+    {PreTokenizer::tiny_aya,
+     {[](const Scanner& s) { return s.number_groups_end(); },
+      [](const Scanner& s) {
+        return s.word_end({.digits_max = 3,
+                           .letters = Letters::marked,
+                           .contractions = Contractions::after,
+                           .tail = SignTail::newlines_slashes});
+      }}},
+    // C|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*
+    // |\s*[\r\n]+|\s+(?!\S)|\s+
+    {PreTokenizer::qwen35, {[](const Scanner& s) {
+       return s.word_end({.letters = Letters::marked, .signs = kSigns & ~kMark});
+     }}},
+    //  ?[^(\s|.,!?…。，、।۔،)]+
+    {PreTokenizer::bloom, {bloom}},
+    // bloom, digits
+    {PreTokenizer::viking, {bloom, digits}},
+    // [^\r\n\p{L}\p{N}]?(?:U*L+|U+L*)|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
+    // for letters U but a to z and L but A to Z; the models' own files mean the cases of all
+    // scripts, and marks
+    {PreTokenizer::tekken, {[](const Scanner& s) {
+       return s.word_end({.letters = Letters::cased,
+                          .contractions = Contractions::none,
+                          .tail = SignTail::newlines_slashes});
+     }}},
+    // [^\r\n\p{L}\p{N}]?(?:U*L+|U+L*)C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*
+    // |\s*[\r\n]+|\s+(?!\S)|\s+
+    {PreTokenizer::gpt4o, {[](const Scanner& s) {
+       return s.word_end({.digits_max = 3,
+                          .letters = Letters::cased,
+                          .contractions = Contractions::after,
+                          .tail = SignTail::newlines_slashes});
+     }}},
+    // gpt4o with marks among the letters
+    {PreTokenizer::granite_embed, {[](const Scanner& s) {
+       return s.word_end({.digits_max = 3,
+                          .letters = Letters::cased_marked,
+                          .contractions = Contractions::after,
+                          .tail = SignTail::newlines_slashes});
+     }}},
+    // \p{Han}+|[^\r\n\p{L}\p{N}]?[\p{L}--\p{Han}]+C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*
+    // |\s*[\r\n]+|\s+(?!\S)|\s+
+    {PreTokenizer::kimi_k2, {[](const Scanner& s) {
+       return s.word_end(
+           {.digits_max = 3, .letters = Letters::not_han, .contractions = Contractions::after});
+     }}},
+    // numbers, (?=(\d{3})+(?!\d))
+    {PreTokenizer::superbpe, {numbers, [](const Scanner& s) { return s.digit_groups_end(); }}},
+    // C|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+
+    {PreTokenizer::seed_coder,
+     {[](const Scanner& s) { return s.word_end({.tail = SignTail::none}); }}},
+    // qwen2 without C
+    {PreTokenizer::ufakzeka,
+     {[](const Scanner& s) { return s.word_end({.contractions = Contractions::none}); }}},
+    // C|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?
+    // |\s*[\r\n]|\s+(?!\S)|\s+
+    {PreTokenizer::exaone_moe, {[](const Scanner& s) {
+       return s.word_end({.letters = Letters::spaced, .tail = SignTail::newline_or_slash});
+     }}},
+    // lines, qwen2
+    {PreTokenizer::laguna, {lines, qwen2}},
+    // digits3, llama_bpe with \p{N}+
+    {PreTokenizer::minicpm5,
+     {digits3, [](const Scanner& s) { return s.word_end({.digits_max = ~u32{0}}); }}},
+    // llama_bpe with \s{512}(?!\S)|\s{256}(?!\S)| ... |\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1} for
+    // \s+(?!\S)|\s+
+    {PreTokenizer::jais2,
+     {[](const Scanner& s) { return s.word_end({.digits_max = 3}); },
+      [](const Scanner& s) { return s.halved_spaces_end(); }}},
+    {PreTokenizer::lines, {lines}},
+};
 
-// The end of the contraction that starts at at_; at_ if there is none.
-u64 Scanner::contraction_end(bool any_case) const {
-  if (text_[at_] != '\'') return at_;
-  const std::string_view rest = text_.substr(at_ + 1, 2);
-  const auto letter = [&](u64 i) {
-    return i >= rest.size() ? '\0' : any_case ? lower(rest[i]) : rest[i];
-  };
-  const char first = letter(0);
-  const char second = letter(1);
-  if (first == 's' || first == 't' || first == 'm' || first == 'd') return at_ + 2;
-  const bool two_letters = (first == 'r' && second == 'e') || (first == 'v' && second == 'e') ||
-                           (first == 'l' && second == 'l');
-  return two_letters ? at_ + 3 : at_;
-}
-
-// The end of a match in a run of white space: its last newline if newlines bind; else all but the
-// last character if text follows, else all.
-u64 Scanner::spaces_end(bool newlines_end) const {
-  u64 end = at_;
-  u64 last_start = at_;
-  u64 newline_end = at_;
-  for (Char c = char_at(end); c.kind == CharClass::space; c = char_at(end)) {
-    last_start = end;
-    end = c.end;
-    if (is_newline(c.value)) newline_end = end;
+constexpr bool rows_are_in_order() {
+  for (u64 i = 0; i < std::size(kRows); ++i) {
+    if (kRows[i].pre != static_cast<PreTokenizer>(i + 1)) return false;
   }
-  if (newlines_end && newline_end > at_) return newline_end;
-  if (end < text_.size() && last_start > at_) return last_start;
-  return end;
+  return static_cast<u64>(PreTokenizer::count) == std::size(kRows) + 1;
 }
-
-u64 Scanner::gpt2_end() const {
-  if (const u64 end = contraction_end(false); end > at_) return end;
-  Char c = char_at(at_);
-  if (c.value == ' ') c = char_at(c.end);
-  if (c.kind == CharClass::space || c.kind == CharClass::none) return spaces_end(false);
-  return skip(c.kind, c.end);
-}
-
-u64 Scanner::llama_end(u32 digits_max) const {
-  if (const u64 end = contraction_end(true); end > at_) return end;
-  const Char first = char_at(at_);
-  if (first.kind == CharClass::letter) return skip(CharClass::letter, first.end);
-  if (first.kind == CharClass::number) {
-    u64 end = first.end;
-    for (u32 n = 1; n < digits_max; ++n) {
-      const Char c = char_at(end);
-      if (c.kind != CharClass::number) break;
-      end = c.end;
-    }
-    return end;
-  }
-  const Char second = char_at(first.end);
-  if (!is_newline(first.value) && second.kind == CharClass::letter) {
-    return skip(CharClass::letter, second.end);
-  }
-  const Char& sign = first.value == ' ' ? second : first;
-  if (sign.kind != CharClass::other) return spaces_end(true);
-  u64 end = skip(CharClass::other, sign.end);
-  while (end < text_.size() && is_newline(static_cast<u8>(text_[end]))) ++end;
-  return end;
-}
-
-// The end of the number at at_, or of the text before the next one.
-u64 Scanner::number_end() const {
-  Char c = char_at(at_);
-  if (c.kind == CharClass::number) return c.end;
-  u64 end = at_;
-  for (; c.kind != CharClass::number && c.kind != CharClass::none; c = char_at(end)) end = c.end;
-  return end;
-}
-
-u64 cut_end(CutStage stage, const Scanner& scanner) {
-  switch (stage.rule) {
-    case CutRule::gpt2:
-      return scanner.gpt2_end();
-    case CutRule::llama:
-      return scanner.llama_end(stage.digits_max);
-    case CutRule::number:
-      break;
-  }
-  return scanner.number_end();
-}
-
-constexpr CutStage kGpt2[] = {{.rule = CutRule::gpt2}};
-constexpr CutStage kLlamaBpe[] = {{.rule = CutRule::llama, .digits_max = 3}};
-constexpr CutStage kQwen2[] = {{.rule = CutRule::llama, .digits_max = 1}};
-constexpr CutStage kSmolLm[] = {{.rule = CutRule::number}, {.rule = CutRule::gpt2}};
+static_assert(rows_are_in_order());
 
 std::span<const CutStage> stages_of(PreTokenizer pre) {
-  switch (pre) {
-    case PreTokenizer::gpt2:
-      return kGpt2;
-    case PreTokenizer::llama_bpe:
-      return kLlamaBpe;
-    case PreTokenizer::qwen2:
-      return kQwen2;
-    case PreTokenizer::smollm:
-      return kSmolLm;
-    case PreTokenizer::none:
-      break;
-  }
-  return {};
+  TARN_ASSERT(pre != PreTokenizer::none && pre < PreTokenizer::count);
+  const Row& row = kRows[static_cast<u64>(pre) - 1];
+  u64 n = 0;
+  while (n < kCutStagesMax && row.stages[n] != nullptr) ++n;
+  return std::span(row.stages).first(n);
 }
 
 }  // namespace
 
-Splitter::Splitter(PreTokenizer pre, std::string_view text) : stages_(stages_of(pre)), text_(text) {
-  TARN_ASSERT(!stages_.empty());
-}
+Splitter::Splitter(PreTokenizer pre, std::string_view text)
+    : stages_(stages_of(pre)), text_(text) {}
 
 std::string_view Splitter::next() {
   if (at_ >= text_.size()) return {};
   u64 end = text_.size();
   for (u64 stage = 0; stage < stages_.size(); ++stage) {
     u64& piece_end = ends_[stage];
-    if (piece_end == at_) piece_end = cut_end(stages_[stage], Scanner(text_.substr(0, end), at_));
+    if (piece_end == at_) {
+      piece_end = stages_[stage](Scanner(text_.substr(0, end), at_, &groups_ends_[stage]));
+    }
+    TARN_ASSERT(piece_end > at_ && piece_end <= end);
     end = piece_end;
-    TARN_ASSERT(end > at_);
   }
   const std::string_view piece = text_.substr(at_, end - at_);
   at_ = end;

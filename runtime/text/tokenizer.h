@@ -48,7 +48,39 @@ enum class TokenKind : u8 {
 
 enum class SpecialToken : u8 { bos, eos, unknown, padding };
 enum class VocabKind : u8 { spm, bpe };
-enum class PreTokenizer : u8 { none, gpt2, llama_bpe, qwen2, smollm };
+// The rows of the splitters' table, by one name of those that share it (known_names.cpp).
+enum class PreTokenizer : u8 {
+  none,
+  gpt2,
+  llama_bpe,
+  qwen2,
+  smollm,
+  falcon,
+  unnamed,  // of files that name none
+  deepseek_llm,
+  deepseek_coder,
+  deepseek_v3,
+  spark,
+  afmoe,
+  youtu,
+  tiny_aya,
+  qwen35,
+  bloom,
+  viking,
+  tekken,
+  gpt4o,
+  granite_embed,
+  kimi_k2,
+  superbpe,
+  seed_coder,
+  ufakzeka,
+  exaone_moe,
+  laguna,
+  minicpm5,
+  jais2,
+  lines,
+  count
+};
 
 struct EncodeOptions {
   bool add_special = false;    // BOS and EOS as the file's rules say

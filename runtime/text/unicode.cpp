@@ -10,26 +10,26 @@ namespace tarn::text {
 namespace {
 
 constexpr u32 kCodePoints = 0x110000;
-constexpr u32 kPageShift = 8;
+constexpr u32 kPageShift = 6;
 constexpr u32 kPages = kCodePoints >> kPageShift;
 
-// First code point << 2 | class of each run; the last entry only ends its predecessor.
+// First code point << 3 | class of each run; the last entry only ends its predecessor.
 constexpr auto kRuns = [] {
   std::array<u32, std::size(kClassRuns) + 1> runs{};
   u32 start = 0;
   for (u64 run = 0; run < std::size(kClassRuns); ++run) {
-    runs[run] = start << 2 | (kClassRuns[run] & 3);
-    start += kClassRuns[run] >> 2;
+    runs[run] = start << 3 | (kClassRuns[run] & 7);
+    start += kClassRuns[run] >> 3;
   }
-  runs.back() = start << 2;
+  runs.back() = start << 3;
   return runs;
 }();
-static_assert(kRuns.back() >> 2 == kCodePoints);
+static_assert(kRuns.back() >> 3 == kCodePoints);
 
-constexpr u32 run_start(u32 run) { return kRuns[run] >> 2; }
+constexpr u32 run_start(u32 run) { return kRuns[run] >> 3; }
 
-// The run with the first code point of each page of 256: a look-up starts there and walks the few
-// runs of one page. 8.5 KiB, made at compile time.
+// The run with the first code point of each page of 64: a look-up starts there and walks the few
+// runs of one page. 34 KiB, made at compile time.
 constexpr auto kPageRuns = [] {
   std::array<u16, kPages> pages{};
   u32 run = 0;
@@ -38,6 +38,17 @@ constexpr auto kPageRuns = [] {
     pages[page] = static_cast<u16>(run);
   }
   return pages;
+}();
+
+// Most text is ASCII, whose classes change often.
+constexpr auto kAsciiClasses = [] {
+  std::array<CharClass, 128> classes{};
+  u32 run = 0;
+  for (u32 point = 0; point < classes.size(); ++point) {
+    while (run_start(run + 1) <= point) ++run;
+    classes[point] = static_cast<CharClass>(kRuns[run] & 7);
+  }
+  return classes;
 }();
 
 bool continues(std::string_view text, u64 at) {
@@ -50,9 +61,10 @@ u32 low_bits(char byte, u32 mask) { return static_cast<u8>(byte) & mask; }
 
 CharClass class_of(u32 code_point) {
   TARN_DEBUG_ASSERT(code_point < kCodePoints);
+  if (code_point < kAsciiClasses.size()) return kAsciiClasses[code_point];
   u32 run = kPageRuns[code_point >> kPageShift];
   while (run_start(run + 1) <= code_point) ++run;
-  return static_cast<CharClass>(kRuns[run] & 3);
+  return static_cast<CharClass>(kRuns[run] & 7);
 }
 
 CodePoint decode_lenient(std::string_view text, u64 at) {

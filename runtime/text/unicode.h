@@ -12,7 +12,24 @@
 
 namespace tarn::text {
 
-enum class CharClass : u8 { other = 0, letter = 1, number = 2, space = 3, none = 4 };
+enum class CharClass : u8 {
+  other = 0,
+  letter = 1,
+  number = 2,
+  space = 3,
+  punctuation = 4,
+  symbol = 5,
+  mark = 6,
+  none = 7  // of no character
+};
+
+// Some classes; none is in no set.
+using ClassSet = u8;
+constexpr ClassSet set_of(CharClass kind) {
+  return static_cast<ClassSet>(1u << static_cast<u32>(kind));
+}
+constexpr bool has(ClassSet set, CharClass kind) { return (set & set_of(kind)) != 0; }
+inline constexpr ClassSet kAllClasses = 0x7F;
 
 inline constexpr u32 kReplacement = 0xFFFD;
 

@@ -16,6 +16,7 @@ constexpr char kTokensKey[] = "tokenizer.ggml.tokens";
 constexpr char kMergesKey[] = "tokenizer.ggml.merges";
 constexpr char kScoresKey[] = "tokenizer.ggml.scores";
 constexpr char kKindsKey[] = "tokenizer.ggml.token_type";
+constexpr char kUnnamed[] = "default";  // the pre-tokenizer of files that name none
 constexpr u64 kNameBytesMax = 128;
 
 using model::invalid;
@@ -80,18 +81,14 @@ Result<Survey> survey(const GgufFile& file) {
 Result<PreTokenizerRules> read_pre_tokenizer(const GgufFile& file) {
   Name name;
   TARN_CHECK(read_name(file, kPreKey, name));
-  if (!name.text) {
-    return unsupported(
-        "the file does not name its pre-tokenizer (tokenizer.ggml.pre); convert the model again "
-        "with a newer converter",
-        "");
-  }
-  const PreTokenizerRules* rules = find_pre_tokenizer(*name.text);
+  const bool is_named = name.text && !name.text->empty();
+  const std::string_view text = is_named ? *name.text : kUnnamed;
+  const PreTokenizerRules* rules = find_pre_tokenizer(text);
   if (rules == nullptr) {
     return unsupported(
-        "this pre-tokenizer (tokenizer.ggml.pre) is not known; those of the gpt-2, llama-bpe, "
-        "qwen2 and smollm families are",
-        *name.text);
+        "this pre-tokenizer (tokenizer.ggml.pre) is not known; those that llama.cpp has for "
+        "models that write text are, such as gpt-2, llama-bpe, qwen2, tekken and gpt-4o",
+        text);
   }
   return *rules;
 }

@@ -1,20 +1,17 @@
 // Goal    on real vocabularies, ids, ends of generation and pieces are llama.cpp's; the planned
-// memory
-//         is enough and not much more; building is fast; what was encoded reads as it was written.
-// Method  runs where TARN_VOCAB_DIR names a folder with llama.cpp's ggml-vocab-*.gguf; compares
-// with
-//         the answers in TARN_TEXT_CASES, which tests/golden/tokenizer/compare_peer.py writes.
+//         memory is enough and not much more; building is fast; what was encoded reads as it was
+//         written.
+// Method  llama.cpp's vocabularies (vocab_folder.h); compares with the answers in TARN_TEXT_CASES,
+//         which tests/golden/tokenizer/compare_peer.py writes.
 #include <doctest/doctest.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "platform/clock/clock.h"
 #include "runtime/text/tables.h"
+#include "tests/runtime/text/vocab_folder.h"
 #include "tests/runtime/text/vocabs.h"
 #include "tests/support/skip.h"
 
@@ -22,25 +19,6 @@ namespace tarn::text::real_vocab_test {
 namespace {
 
 namespace fs = std::filesystem;
-
-test::Bytes read_file(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  test::Bytes out(bytes.size());
-  std::memcpy(out.data(), bytes.data(), bytes.size());
-  return out;
-}
-
-std::vector<fs::path> files(const char* variable, const std::string& extension) {
-  const char* folder = std::getenv(variable);
-  std::vector<fs::path> found;
-  if (folder == nullptr) return found;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() == extension) found.push_back(entry.path());
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
 
 // The answers' file, as peer_ids.cpp describes it.
 class Answers {
@@ -124,28 +102,29 @@ void compare_tokens(const Tokenizer& tokenizer, Answers& answers) {
 }
 
 TEST_CASE("ids, ends and pieces are llama.cpp's on real vocabularies") {
-  const auto cases = files("TARN_TEXT_CASES", ".cases");
-  const char* vocabs = std::getenv("TARN_VOCAB_DIR");
-  if (cases.empty() || vocabs == nullptr) TARN_SKIP("TARN_TEXT_CASES and TARN_VOCAB_DIR not set");
+  const char* folder = std::getenv("TARN_TEXT_CASES");
+  const auto cases = files_in(folder == nullptr ? "" : folder, ".cases");
+  const fs::path vocabs = vocab_folder();
+  if (cases.empty() || vocabs.empty()) TARN_SKIP("TARN_TEXT_CASES and TARN_VOCAB_DIR not set");
   for (const fs::path& path : cases) {
     CAPTURE(path.stem().string());
     MESSAGE(path.stem().string());
-    const fs::path vocab = fs::path(vocabs) / ("ggml-vocab-" + path.stem().string() + ".gguf");
-    const VocabFile built(read_file(vocab));
+    const fs::path vocab = vocabs / ("ggml-vocab-" + path.stem().string() + ".gguf");
+    const VocabFile built(file_bytes(vocab));
     REQUIRE(hint_of(built.tokenizer) == "no error");
-    Answers answers(read_file(path));
+    Answers answers(file_bytes(path));
     compare_texts(*built.tokenizer, answers);
     compare_tokens(*built.tokenizer, answers);
   }
 }
 
 TEST_CASE("real vocabularies fit the planned memory tightly and are built fast") {
-  const auto vocabs = files("TARN_VOCAB_DIR", ".gguf");
-  if (vocabs.empty()) TARN_SKIP("TARN_VOCAB_DIR not set");
+  const auto vocabs = files_in(vocab_folder(), ".gguf");
+  if (vocabs.empty()) TARN_SKIP("no vocabularies of llama.cpp");
   u32 n_built = 0;
   for (const fs::path& path : vocabs) {
     CAPTURE(path.filename().string());
-    VocabFile built(read_file(path));
+    VocabFile built(file_bytes(path));
     if (!built.tokenizer) {
       CHECK(built.tokenizer.error().status == Status::unsupported);
       continue;

@@ -174,10 +174,8 @@ class SlowTokenizer {
   }
 
   void encode_bpe(const std::string& text, std::vector<TokenId>& out) const {
-    const PreTokenizer pre = vocab_.pre == "gpt-2"       ? PreTokenizer::gpt2
-                             : vocab_.pre == "llama-bpe" ? PreTokenizer::llama_bpe
-                                                         : PreTokenizer::qwen2;
-    Splitter splitter(pre, text);
+    const PreTokenizerRules& rules = *find_pre_tokenizer(vocab_.pre);
+    Splitter splitter(rules.splitter, text);
     for (auto word = splitter.next(); !word.empty(); word = splitter.next()) {
       std::vector<std::string> symbols;
       std::string whole;
@@ -189,7 +187,7 @@ class SlowTokenizer {
       for (const std::string& symbol : symbols) whole += symbol;
       const auto id = ids_.find(whole);
       const bool is_token = id != ids_.end() && !reserved(id->second);
-      if (pre == PreTokenizer::llama_bpe && is_token) symbols = {whole};
+      if (rules.whole_words_first && is_token) symbols = {whole};
       join(symbols, [&](const std::string& left, const std::string& right) {
         const auto found = ranks_.find({left, right});
         return found == ranks_.end() ? std::optional<f64>() : std::optional<f64>(found->second);

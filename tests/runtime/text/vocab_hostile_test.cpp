@@ -94,15 +94,12 @@ void add_key_cases(Cases& cases) {
   cases.bpe("no model", kMissing, without(kModel));
   cases.bpe("no tokens", kMissing, without(kTokens));
   cases.bpe("no merges", kMissing, without(kMerges));
-  cases.bpe(
-      "no pre-tokenizer",
-      "the file does not name its pre-tokenizer (tokenizer.ggml.pre); convert the model again "
-      "with a newer converter",
-      without(kPre), unsupported);
+  cases.bpe("no pre-tokenizer", kFine, without(kPre));
+  cases.bpe("an empty pre-tokenizer", kFine, [](GgufImage& i) { i.set_string(kPre, ""); });
   const std::string unknown_pre =
-      "this pre-tokenizer (tokenizer.ggml.pre) is not known; those of the gpt-2, llama-bpe, "
-      "qwen2 and smollm families are";
-  for (const char* pre : {"", "default", "GPT-2", "deepseek-llm", "qwen35", "gpt-2 ", "tekken"}) {
+      "this pre-tokenizer (tokenizer.ggml.pre) is not known; those that llama.cpp has for models "
+      "that write text are, such as gpt-2, llama-bpe, qwen2, tekken and gpt-4o";
+  for (const char* pre : {"GPT-2", "gpt-2 ", "chameleon", "whitespace", "jina-v2-de", "x\x1b[2J"}) {
     cases.bpe(
         std::string("pre-tokenizer ") + pre, unknown_pre,
         [=](GgufImage& i) { i.set_string(kPre, pre); }, unsupported);

@@ -117,7 +117,13 @@ TEST_CASE("aliases of pre-tokenizers") {
                              Alias{"qwen2", PreTokenizer::qwen2, false, false},
                              Alias{"deepseek-r1-qwen", PreTokenizer::qwen2, false, false},
                              Alias{"smollm", PreTokenizer::smollm, false, false},
-                             Alias{"starcoder", PreTokenizer::smollm, false, false}}) {
+                             Alias{"starcoder", PreTokenizer::smollm, false, false},
+                             Alias{"tekken", PreTokenizer::tekken, true, true},
+                             Alias{"gpt-4o", PreTokenizer::gpt4o, false, false},
+                             Alias{"youtu", PreTokenizer::youtu, true, false},
+                             Alias{"minicpm5", PreTokenizer::minicpm5, true, false},
+                             Alias{"bailingmoe2", PreTokenizer::qwen2, false, false},
+                             Alias{"default", PreTokenizer::unnamed, false, false}}) {
     CAPTURE(std::string(alias.name));
     const PreTokenizerRules* rules = find_pre_tokenizer(alias.name);
     REQUIRE(rules != nullptr);
@@ -125,7 +131,7 @@ TEST_CASE("aliases of pre-tokenizers") {
     CHECK(rules->whole_words_first == alias.whole_words_first);
     CHECK(rules->adds_bos == alias.adds_bos);
   }
-  for (const char* name : {"", "default", "qwen35", "llama4", "roberta-bpe", "jina-v2-de"}) {
+  for (const char* name : {"", "chameleon", "whitespace", "jina-v2-de", "GPT-2"}) {
     CHECK(find_pre_tokenizer(name) == nullptr);
   }
 }

@@ -1,0 +1,352 @@
+#include "runtime/text/scanner.h"
+
+#include <algorithm>
+
+namespace tarn::text {
+namespace {
+
+bool is_newline(u32 code_point) { return code_point == '\r' || code_point == '\n'; }
+bool is_upper(u32 code_point) { return code_point >= 'A' && code_point <= 'Z'; }
+bool is_lower(u32 code_point) { return code_point >= 'a' && code_point <= 'z'; }
+bool is_digit(u32 code_point) { return code_point >= '0' && code_point <= '9'; }
+
+char lower(char letter) {
+  return is_upper(static_cast<u8>(letter)) ? static_cast<char>(letter - 'A' + 'a') : letter;
+}
+
+bool in_ranges(std::span<const CodeRange> ranges, u32 code_point) {
+  const auto above =
+      std::upper_bound(ranges.begin(), ranges.end(), code_point,
+                       [](u32 point, const CodeRange& r) { return point < r.first; });
+  return above != ranges.begin() && code_point <= (above - 1)->last;
+}
+
+// Ideographs, in whole blocks of Unicode.
+constexpr CodeRange kHan[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
+                              {0x20000, 0x2A6DF}, {0x2A700, 0x2EBEF}, {0x2F800, 0x2FA1F}};
+bool is_han(u32 code_point) { return code_point >= kHan[0].first && in_ranges(kHan, code_point); }
+
+bool is_in(const CharSet& set, u32 code_point, CharClass kind) {
+  const bool wide_space = kind == CharClass::space && code_point > 0x7F;
+  const bool in_range = kind != CharClass::none && !wide_space && in_ranges(set.ranges, code_point);
+  return set.excludes_ranges ? has(set.classes, kind) && !in_range
+                             : has(set.classes, kind) || in_range;
+}
+
+}  // namespace
+
+Scanner::Char Scanner::char_at(u64 at) const {
+  if (at >= text_.size()) return {.value = 0, .kind = CharClass::none, .end = at};
+  const CodePoint point = decode_lenient(text_, at);
+  return {.value = point.value, .kind = class_of(point.value), .end = at + point.n_bytes};
+}
+
+u64 Scanner::skip(ClassSet set, u64 at) const {
+  for (Char c = char_at(at); has(set, c.kind); c = char_at(at)) at = c.end;
+  return at;
+}
+
+u64 Scanner::skip_digits(u64 at) const {
+  while (at < text_.size() && is_digit(static_cast<u8>(text_[at]))) ++at;
+  return at;
+}
+
+u64 Scanner::skip_newlines(u64 at) const {
+  while (at < text_.size() && is_newline(static_cast<u8>(text_[at]))) ++at;
+  return at;
+}
+
+// The end of the contraction at `at`; `at` if there is none.
+u64 Scanner::contraction_end(u64 at, bool any_case) const {
+  if (at >= text_.size() || text_[at] != '\'') return at;
+  const std::string_view rest = text_.substr(at + 1, 2);
+  const auto letter = [&](u64 i) {
+    return i >= rest.size() ? '\0' : any_case ? lower(rest[i]) : rest[i];
+  };
+  const char first = letter(0);
+  const char second = letter(1);
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') return at + 2;
+  const bool two_letters = (first == 'r' && second == 'e') || (first == 'v' && second == 'e') ||
+                           (first == 'l' && second == 'l');
+  return two_letters ? at + 3 : at;
+}
+
+// The end of a match in a run of white space: its last newline if newlines bind; else all but the
+// last character if text follows, else all.
+u64 Scanner::spaces_end(bool newlines_end) const {
+  u64 end = at_;
+  u64 last_start = at_;
+  u64 newline_end = at_;
+  for (Char c = char_at(end); c.kind == CharClass::space; c = char_at(end)) {
+    last_start = end;
+    end = c.end;
+    if (is_newline(c.value)) newline_end = end;
+  }
+  if (newlines_end && newline_end > at_) return newline_end;
+  if (end < text_.size() && last_start > at_) return last_start;
+  return end;
+}
+
+u64 Scanner::gpt2_end() const {
+  if (const u64 end = contraction_end(at_, false); end > at_) return end;
+  Char c = char_at(at_);
+  if (c.value == ' ') c = char_at(c.end);
+  if (c.kind == CharClass::space || c.kind == CharClass::none) return spaces_end(false);
+  return skip(has(kSigns, c.kind) ? kSigns : set_of(c.kind), c.end);
+}
+
+u64 Scanner::not_han_end(u64 at) const {
+  for (Char c = char_at(at); c.kind == CharClass::letter && !is_han(c.value); c = char_at(at)) {
+    at = c.end;
+  }
+  return at;
+}
+
+u64 Scanner::spaced_end(u64 at) const {
+  if (char_at(at).kind != CharClass::letter) return at;
+  while (true) {
+    const u64 end = skip(kMark, skip(kLetter, at));
+    const Char c = char_at(end);
+    const u64 next = c.value == ' ' ? c.end : end;
+    if (char_at(next).kind != CharClass::letter) return end;
+    at = next;
+  }
+}
+
+// U*L+, which gives capital letters back until a letter of no case ends it; `at` if none does.
+u64 Scanner::mixed_case_end(ClassSet set, u64 at) const {
+  u64 no_case_end = at;
+  Char c = char_at(at);
+  for (; has(set, c.kind) && !is_lower(c.value); c = char_at(at)) {
+    at = c.end;
+    if (!is_upper(c.value)) no_case_end = at;
+  }
+  if (!has(set, c.kind)) return no_case_end;
+  for (; has(set, c.kind) && !is_upper(c.value); c = char_at(at)) at = c.end;
+  return at;
+}
+
+// U+L* where U*L+ does not match: capital letters alone.
+u64 Scanner::upper_case_end(u64 at) const {
+  while (at < text_.size() && is_upper(static_cast<u8>(text_[at]))) ++at;
+  return at;
+}
+
+// The end of [^\r\n\p{L}\p{N}]? and the letters; at_ if there are none.
+u64 Scanner::letters_end(Letters letters, const Char& first) const {
+  const bool may_lead = !has(kLetter | kNumber, first.kind) && !is_newline(first.value);
+  const auto with_lead = [&](auto&& run_end) {
+    const u64 end = may_lead ? run_end(first.end) : at_;
+    if (end > first.end) return end;
+    return has(kLetter | kMark, first.kind) ? run_end(at_) : at_;
+  };
+  switch (letters) {
+    case Letters::plain:
+      return with_lead([&](u64 at) { return skip(kLetter, at); });
+    case Letters::marked:
+      return with_lead([&](u64 at) { return skip(kLetter | kMark, at); });
+    case Letters::not_han:
+      return with_lead([&](u64 at) { return not_han_end(at); });
+    case Letters::spaced:
+      return with_lead([&](u64 at) { return spaced_end(at); });
+    case Letters::cased:
+    case Letters::cased_marked:
+      break;
+  }
+  const ClassSet set = letters == Letters::cased ? kLetter : kLetter | kMark;
+  const u64 mixed_end = with_lead([&](u64 at) { return mixed_case_end(set, at); });
+  return mixed_end > at_ ? mixed_end : with_lead([&](u64 at) { return upper_case_end(at); });
+}
+
+u64 Scanner::tail_end(SignTail tail, u64 at) const {
+  const auto is_tail = [&](char c) {
+    const bool slash = tail == SignTail::newlines_slashes || tail == SignTail::newline_or_slash;
+    return is_newline(static_cast<u8>(c)) || (slash && c == '/');
+  };
+  const u64 n_max = tail == SignTail::none ? 0 : tail == SignTail::newline_or_slash ? 1 : ~u64{0};
+  for (u64 n = 0; n < n_max && at < text_.size() && is_tail(text_[at]); ++n) ++at;
+  return at;
+}
+
+u64 Scanner::word_end(const WordRule& rule) const {
+  if (rule.contractions == Contractions::before) {
+    if (const u64 end = contraction_end(at_, true); end > at_) return end;
+  }
+  const Char first = char_at(at_);
+  if (rule.letters == Letters::not_han && is_han(first.value)) {
+    u64 end = first.end;
+    for (Char c = char_at(end); is_han(c.value); c = char_at(end)) end = c.end;
+    return end;
+  }
+  if (const u64 end = letters_end(rule.letters, first); end > at_) {
+    return rule.contractions == Contractions::after ? contraction_end(end, true) : end;
+  }
+  if (first.kind == CharClass::number) {
+    u64 end = first.end;
+    for (u32 n = 1; n < rule.digits_max; ++n) {
+      const Char c = char_at(end);
+      if (c.kind != CharClass::number) break;
+      end = c.end;
+    }
+    return end;
+  }
+  const Char sign = first.value == ' ' ? char_at(first.end) : first;
+  if (!has(rule.signs, sign.kind)) return spaces_end(true);
+  return tail_end(rule.tail, skip(rule.signs, sign.end));
+}
+
+// The end of the match at at_; at_ if there is none.
+u64 Scanner::deepseek_match_end(Newlines newlines) const {
+  constexpr ClassSet kBoth = kPunctuation | kSymbol;
+  const Char first = char_at(at_);
+  const Char second = char_at(first.end);
+  const bool is_sign = has(kBoth, first.kind);
+  const auto is_ascii_letter = [&](u64 at) {
+    return at < text_.size() && is_lower(static_cast<u8>(text_[at]) | 0x20u);
+  };
+  if (is_sign && first.value < 0x80 && is_ascii_letter(first.end)) {
+    u64 end = first.end;
+    while (is_ascii_letter(end)) ++end;
+    return end;
+  }
+  const bool may_lead = !is_sign && first.kind != CharClass::letter && !is_newline(first.value);
+  if (may_lead && has(kLetter | kMark, second.kind)) return skip(kLetter | kMark, second.end);
+  if (has(kLetter | kMark, first.kind)) return skip(kLetter | kMark, first.end);
+  const Char& sign = first.value == ' ' ? second : first;
+  if (has(kBoth, sign.kind)) {
+    const u64 end = skip(kBoth, sign.end);
+    return newlines == Newlines::bind ? skip_newlines(end) : end;
+  }
+  if (first.kind != CharClass::space) return at_;
+  if (newlines == Newlines::alone && is_newline(first.value)) return first.end;
+  return spaces_end(newlines == Newlines::bind);
+}
+
+bool Scanner::may_begin_deepseek(const Char& c) const {
+  const bool begins = !has(kNumber | set_of(CharClass::other), c.kind);
+  return begins || has(kLetter | kMark, char_at(c.end).kind);
+}
+
+u64 Scanner::deepseek_end(Newlines newlines) const {
+  if (const u64 end = deepseek_match_end(newlines); end > at_) return end;
+  u64 end = char_at(at_).end;
+  for (Char c = char_at(end); c.kind != CharClass::none; c = char_at(end)) {
+    if (may_begin_deepseek(c)) break;
+    end = c.end;
+  }
+  return end;
+}
+
+Scanner::Run Scanner::run_at(const RunRule& rule, u64 at) const {
+  const auto set_with = [&](const Char& c) -> const CharSet* {
+    for (const CharSet& set : rule.sets) {
+      if (is_in(set, c.value, c.kind)) return &set;
+    }
+    return nullptr;
+  };
+  const Char first = char_at(at);
+  const bool is_lead = rule.lead == Lead::space
+                           ? first.value == ' '
+                           : rule.lead == Lead::white_space && first.kind == CharClass::space;
+  if (is_lead) {
+    if (const CharSet* set = set_with(char_at(first.end))) return {.set = set, .begin = first.end};
+  }
+  return {.set = set_with(first), .begin = at};
+}
+
+u64 Scanner::run_end(const RunRule& rule) const {
+  const Run run = run_at(rule, at_);
+  if (run.set != nullptr) {
+    u64 end = run.begin;
+    for (u32 n = 0; n < rule.n_max; ++n) {
+      const Char c = char_at(end);
+      if (!is_in(*run.set, c.value, c.kind)) break;
+      end = c.end;
+    }
+    return end;
+  }
+  u64 end = char_at(at_).end;
+  while (end < text_.size() && run_at(rule, end).set == nullptr) end = char_at(end).end;
+  return end;
+}
+
+u64 Scanner::digit_triple_end() const {
+  const auto is_triple = [&](u64 at) {
+    const std::string_view digits = text_.substr(at, 3);
+    return digits.size() == 3 && std::all_of(digits.begin(), digits.end(),
+                                             [](char c) { return is_digit(static_cast<u8>(c)); });
+  };
+  u64 end = at_;
+  while (end < text_.size() && !is_triple(end)) end = char_at(end).end;
+  return end > at_ ? end : at_ + 3;
+}
+
+u64 Scanner::number_groups_end() const {
+  u64 end = at_;
+  while (end < text_.size() && char_at(end).kind != CharClass::number) end = char_at(end).end;
+  u32 n_first = 3;
+  if (end >= *groups_end_) {
+    u64 n = 0;
+    u64 number_end = end;
+    for (Char c = char_at(end); c.kind == CharClass::number; c = char_at(number_end)) {
+      number_end = c.end;
+      n += 1;
+    }
+    if (n % 3 != 0) n_first = static_cast<u32>(n % 3);
+    *groups_end_ = number_end;
+  }
+  for (u32 i = 0; i < n_first && end < text_.size(); ++i) end = char_at(end).end;
+  return end;
+}
+
+u64 Scanner::digit_groups_end() const {
+  u64 at = at_;
+  if (at < *groups_end_) {
+    if (*groups_end_ - at > 3) return at + 3;
+    at = *groups_end_;
+  }
+  while (at < text_.size()) {
+    const u64 end = skip_digits(at);
+    const u64 n_first = (end - at) % 3;
+    if (end - at > 3 || (end - at == 3 && at > at_)) {
+      *groups_end_ = end;
+      return n_first != 0 ? at + n_first : at > at_ ? at : at + 3;
+    }
+    at = end > at ? end : char_at(at).end;
+  }
+  return at;
+}
+
+u64 Scanner::trailing_spaces_end() const {
+  u64 begin = at_;  // of the white space at the end
+  for (Char c = char_at(at_); c.kind != CharClass::none; c = char_at(c.end)) {
+    if (c.kind != CharClass::space) begin = c.end;
+  }
+  return begin > at_ ? begin : text_.size();
+}
+
+u64 Scanner::newlines_end() const {
+  const u64 end = text_[at_] == '\n' ? text_.find_first_not_of('\n', at_) : text_.find('\n', at_);
+  return end == std::string_view::npos ? text_.size() : end;
+}
+
+u64 Scanner::halved_spaces_end() const {
+  // A piece that ends with white space has nothing else; newlines end a piece that has one.
+  const Char first = char_at(at_);
+  u64 last = text_.size() - 1;
+  while (last > at_ && (static_cast<u8>(text_[last]) & 0xC0) == 0x80) --last;
+  const Char last_char = char_at(last);
+  const bool is_spaces = first.kind == CharClass::space && last_char.kind == CharClass::space;
+  if (!is_spaces || last_char.end != text_.size() || is_newline(last_char.value))
+    return text_.size();
+  constexpr u32 kMost = 512;
+  u32 n = 0;
+  for (u64 at = at_; n < kMost && at < text_.size(); ++n) at = char_at(at).end;
+  u32 n_taken = kMost;
+  while (n_taken > n) n_taken /= 2;
+  u64 end = at_;
+  for (u32 i = 0; i < n_taken; ++i) end = char_at(end).end;
+  return end;
+}
+
+}  // namespace tarn::text
