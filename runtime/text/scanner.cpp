@@ -6,13 +6,13 @@ namespace tarn::text {
 namespace {
 
 bool is_newline(u32 code_point) { return code_point == '\r' || code_point == '\n'; }
+bool is_newline_or_slash(u32 code_point) { return is_newline(code_point) || code_point == '/'; }
 bool is_upper(u32 code_point) { return code_point >= 'A' && code_point <= 'Z'; }
 bool is_lower(u32 code_point) { return code_point >= 'a' && code_point <= 'z'; }
 bool is_digit(u32 code_point) { return code_point >= '0' && code_point <= '9'; }
 
-char lower(char letter) {
-  return is_upper(static_cast<u8>(letter)) ? static_cast<char>(letter - 'A' + 'a') : letter;
-}
+bool is_letter(u32 code_point) { return is_upper(code_point) || is_lower(code_point); }
+u32 lower(u32 code_point) { return is_upper(code_point) ? code_point - 'A' + 'a' : code_point; }
 
 bool in_ranges(std::span<const CodeRange> ranges, u32 code_point) {
   const auto above =
@@ -46,29 +46,25 @@ u64 Scanner::skip(ClassSet set, u64 at) const {
   return at;
 }
 
-u64 Scanner::skip_digits(u64 at) const {
-  while (at < text_.size() && is_digit(static_cast<u8>(text_[at]))) ++at;
+template <class Is>
+u64 Scanner::skip_if(u64 at, const Is& is, u64 n_max) const {
+  for (Char c = char_at(at); n_max > 0 && c.kind != CharClass::none && is(c.value); --n_max) {
+    at = c.end;
+    c = char_at(at);
+  }
   return at;
 }
 
-u64 Scanner::skip_newlines(u64 at) const {
-  while (at < text_.size() && is_newline(static_cast<u8>(text_[at]))) ++at;
-  return at;
-}
-
-// The end of the contraction at `at`; `at` if there is none.
-u64 Scanner::contraction_end(u64 at, bool any_case) const {
-  if (at >= text_.size() || text_[at] != '\'') return at;
-  const std::string_view rest = text_.substr(at + 1, 2);
-  const auto letter = [&](u64 i) {
-    return i >= rest.size() ? '\0' : any_case ? lower(rest[i]) : rest[i];
-  };
-  const char first = letter(0);
-  const char second = letter(1);
-  if (first == 's' || first == 't' || first == 'm' || first == 'd') return at + 2;
-  const bool two_letters = (first == 'r' && second == 'e') || (first == 'v' && second == 'e') ||
-                           (first == 'l' && second == 'l');
-  return two_letters ? at + 3 : at;
+// The end of the contraction at `at`, whose character is given; `at` if there is none.
+u64 Scanner::contraction_end(const Char& first, u64 at, bool any_case) const {
+  if (first.value != '\'') return at;
+  const Char a = char_at(first.end);
+  const u32 one = any_case ? lower(a.value) : a.value;
+  if (one == 's' || one == 't' || one == 'm' || one == 'd') return a.end;
+  if (one != 'r' && one != 'v' && one != 'l') return at;
+  const Char b = char_at(a.end);
+  const u32 two = any_case ? lower(b.value) : b.value;
+  return two == (one == 'l' ? u32{'l'} : u32{'e'}) ? b.end : at;
 }
 
 // The end of a match in a run of white space: its last newline if newlines bind; else all but the
@@ -88,18 +84,11 @@ u64 Scanner::spaces_end(bool newlines_end) const {
 }
 
 u64 Scanner::gpt2_end() const {
-  if (const u64 end = contraction_end(at_, false); end > at_) return end;
   Char c = char_at(at_);
+  if (const u64 end = contraction_end(c, at_, false); end > at_) return end;
   if (c.value == ' ') c = char_at(c.end);
   if (c.kind == CharClass::space || c.kind == CharClass::none) return spaces_end(false);
   return skip(has(kSigns, c.kind) ? kSigns : set_of(c.kind), c.end);
-}
-
-u64 Scanner::not_han_end(u64 at) const {
-  for (Char c = char_at(at); c.kind == CharClass::letter && !is_han(c.value); c = char_at(at)) {
-    at = c.end;
-  }
-  return at;
 }
 
 u64 Scanner::spaced_end(u64 at) const {
@@ -126,12 +115,6 @@ u64 Scanner::mixed_case_end(ClassSet set, u64 at) const {
   return at;
 }
 
-// U+L* where U*L+ does not match: capital letters alone.
-u64 Scanner::upper_case_end(u64 at) const {
-  while (at < text_.size() && is_upper(static_cast<u8>(text_[at]))) ++at;
-  return at;
-}
-
 // The end of [^\r\n\p{L}\p{N}]? and the letters; at_ if there are none.
 u64 Scanner::letters_end(Letters letters, const Char& first) const {
   const bool may_lead = !has(kLetter | kNumber, first.kind) && !is_newline(first.value);
@@ -146,7 +129,13 @@ u64 Scanner::letters_end(Letters letters, const Char& first) const {
     case Letters::marked:
       return with_lead([&](u64 at) { return skip(kLetter | kMark, at); });
     case Letters::not_han:
-      return with_lead([&](u64 at) { return not_han_end(at); });
+      return with_lead([&](u64 at) {
+        for (Char c = char_at(at); c.kind == CharClass::letter && !is_han(c.value);) {
+          at = c.end;
+          c = char_at(at);
+        }
+        return at;
+      });
     case Letters::spaced:
       return with_lead([&](u64 at) { return spaced_end(at); });
     case Letters::cased:
@@ -155,31 +144,34 @@ u64 Scanner::letters_end(Letters letters, const Char& first) const {
   }
   const ClassSet set = letters == Letters::cased ? kLetter : kLetter | kMark;
   const u64 mixed_end = with_lead([&](u64 at) { return mixed_case_end(set, at); });
-  return mixed_end > at_ ? mixed_end : with_lead([&](u64 at) { return upper_case_end(at); });
+  if (mixed_end > at_) return mixed_end;
+  // U+L* where U*L+ does not match: capital letters alone.
+  return with_lead([&](u64 at) { return skip_if(at, is_upper); });
 }
 
 u64 Scanner::tail_end(SignTail tail, u64 at) const {
-  const auto is_tail = [&](char c) {
-    const bool slash = tail == SignTail::newlines_slashes || tail == SignTail::newline_or_slash;
-    return is_newline(static_cast<u8>(c)) || (slash && c == '/');
-  };
-  const u64 n_max = tail == SignTail::none ? 0 : tail == SignTail::newline_or_slash ? 1 : ~u64{0};
-  for (u64 n = 0; n < n_max && at < text_.size() && is_tail(text_[at]); ++n) ++at;
-  return at;
+  switch (tail) {
+    case SignTail::none:
+      return at;
+    case SignTail::newlines:
+      return skip_if(at, is_newline);
+    case SignTail::newlines_slashes:
+      return skip_if(at, is_newline_or_slash);
+    case SignTail::newline_or_slash:
+      break;
+  }
+  return skip_if(at, is_newline_or_slash, 1);
 }
 
 u64 Scanner::word_end(const WordRule& rule) const {
-  if (rule.contractions == Contractions::before) {
-    if (const u64 end = contraction_end(at_, true); end > at_) return end;
-  }
   const Char first = char_at(at_);
-  if (rule.letters == Letters::not_han && is_han(first.value)) {
-    u64 end = first.end;
-    for (Char c = char_at(end); is_han(c.value); c = char_at(end)) end = c.end;
-    return end;
+  if (rule.contractions == Contractions::before) {
+    if (const u64 end = contraction_end(first, at_, true); end > at_) return end;
   }
+  if (rule.letters == Letters::not_han && is_han(first.value)) return skip_if(first.end, is_han);
   if (const u64 end = letters_end(rule.letters, first); end > at_) {
-    return rule.contractions == Contractions::after ? contraction_end(end, true) : end;
+    const bool may_contract = rule.contractions == Contractions::after;
+    return may_contract ? contraction_end(char_at(end), end, true) : end;
   }
   if (first.kind == CharClass::number) {
     u64 end = first.end;
@@ -201,13 +193,8 @@ u64 Scanner::deepseek_match_end(Newlines newlines) const {
   const Char first = char_at(at_);
   const Char second = char_at(first.end);
   const bool is_sign = has(kBoth, first.kind);
-  const auto is_ascii_letter = [&](u64 at) {
-    return at < text_.size() && is_lower(static_cast<u8>(text_[at]) | 0x20u);
-  };
-  if (is_sign && first.value < 0x80 && is_ascii_letter(first.end)) {
-    u64 end = first.end;
-    while (is_ascii_letter(end)) ++end;
-    return end;
+  if (is_sign && first.value < 0x80 && is_letter(second.value)) {
+    return skip_if(second.end, is_letter);
   }
   const bool may_lead = !is_sign && first.kind != CharClass::letter && !is_newline(first.value);
   if (may_lead && has(kLetter | kMark, second.kind)) return skip(kLetter | kMark, second.end);
@@ -215,7 +202,7 @@ u64 Scanner::deepseek_match_end(Newlines newlines) const {
   const Char& sign = first.value == ' ' ? second : first;
   if (has(kBoth, sign.kind)) {
     const u64 end = skip(kBoth, sign.end);
-    return newlines == Newlines::bind ? skip_newlines(end) : end;
+    return newlines == Newlines::bind ? skip_if(end, is_newline) : end;
   }
   if (first.kind != CharClass::space) return at_;
   if (newlines == Newlines::alone && is_newline(first.value)) return first.end;
@@ -271,14 +258,16 @@ u64 Scanner::run_end(const RunRule& rule) const {
 }
 
 u64 Scanner::digit_triple_end() const {
-  const auto is_triple = [&](u64 at) {
-    const std::string_view digits = text_.substr(at, 3);
-    return digits.size() == 3 && std::all_of(digits.begin(), digits.end(),
-                                             [](char c) { return is_digit(static_cast<u8>(c)); });
-  };
-  u64 end = at_;
-  while (end < text_.size() && !is_triple(end)) end = char_at(end).end;
-  return end > at_ ? end : at_ + 3;
+  u64 begin = at_;  // of the last digits
+  u64 n = 0;
+  for (u64 end = at_; end < text_.size();) {
+    const Char c = char_at(end);
+    n = is_digit(c.value) ? n + 1 : 0;
+    end = c.end;
+    if (n == 3) return begin > at_ ? begin : end;
+    if (n == 0) begin = end;
+  }
+  return text_.size();
 }
 
 u64 Scanner::number_groups_end() const {
@@ -302,17 +291,23 @@ u64 Scanner::number_groups_end() const {
 u64 Scanner::digit_groups_end() const {
   u64 at = at_;
   if (at < *groups_end_) {
-    if (*groups_end_ - at > 3) return at + 3;
-    at = *groups_end_;
+    const u64 end = skip_if(at, is_digit, 3);
+    if (end < *groups_end_) return end;
+    at = end;
   }
   while (at < text_.size()) {
-    const u64 end = skip_digits(at);
-    const u64 n_first = (end - at) % 3;
-    if (end - at > 3 || (end - at == 3 && at > at_)) {
-      *groups_end_ = end;
-      return n_first != 0 ? at + n_first : at > at_ ? at : at + 3;
+    u64 n = 0, end = at;
+    for (Char c = char_at(at); is_digit(c.value); c = char_at(end)) {
+      end = c.end;
+      n += 1;
     }
-    at = end > at ? end : char_at(at).end;
+    // A piece ends before the first group of three; the one at at_ is inside of it.
+    const bool begins_group = n % 3 == 0;
+    if (n > 3 || (n == 3 && at > at_)) {
+      *groups_end_ = end;
+      return begins_group && at > at_ ? at : skip_if(at, is_digit, begins_group ? 3 : n % 3);
+    }
+    at = n > 0 ? end : char_at(at).end;
   }
   return at;
 }
@@ -326,8 +321,8 @@ u64 Scanner::trailing_spaces_end() const {
 }
 
 u64 Scanner::newlines_end() const {
-  const u64 end = text_[at_] == '\n' ? text_.find_first_not_of('\n', at_) : text_.find('\n', at_);
-  return end == std::string_view::npos ? text_.size() : end;
+  const bool are_newlines = char_at(at_).value == '\n';
+  return skip_if(at_, [&](u32 code_point) { return (code_point == '\n') == are_newlines; });
 }
 
 u64 Scanner::halved_spaces_end() const {

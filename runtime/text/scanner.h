@@ -1,7 +1,8 @@
 // The state machines of the splitters. A Scanner reads a text from one place on; each method is one
 // regular expression, written by hand, because no regex engine with look-ahead has bounded time and
 // stack on hostile text (ROBUSTNESS T2). A method returns where the piece ends that begins at the
-// place, which is after it. Every character is read a fixed number of times: linear time, no memory.
+// place, which is after it. Every character is read a fixed number of times: linear time, no
+// memory.
 //
 // An expression need not match everywhere: what lies before its next match is a piece, too.
 //
@@ -106,15 +107,13 @@ class Scanner {
 
   Char char_at(u64 at) const;
   u64 skip(ClassSet set, u64 at) const;
-  u64 skip_digits(u64 at) const;
-  u64 skip_newlines(u64 at) const;
-  u64 contraction_end(u64 at, bool any_case) const;
+  template <class Is>
+  u64 skip_if(u64 at, const Is& is, u64 n_max = ~u64{0}) const;
+  u64 contraction_end(const Char& first, u64 at, bool any_case) const;
   u64 spaces_end(bool newlines_end) const;
   u64 letters_end(Letters letters, const Char& first) const;
-  u64 not_han_end(u64 at) const;
   u64 spaced_end(u64 at) const;
   u64 mixed_case_end(ClassSet set, u64 at) const;
-  u64 upper_case_end(u64 at) const;
   u64 tail_end(SignTail tail, u64 at) const;
   u64 deepseek_match_end(Newlines newlines) const;
   bool may_begin_deepseek(const Char& c) const;

@@ -160,7 +160,7 @@ constexpr Row kRows[] = {
     {PreTokenizer::jais2,
      {[](const Scanner& s) { return s.word_end({.digits_max = 3}); },
       [](const Scanner& s) { return s.halved_spaces_end(); }}},
-    {PreTokenizer::lines, {lines}},
+    {PreTokenizer::gemma4, {lines}},
 };
 
 constexpr bool rows_are_in_order() {

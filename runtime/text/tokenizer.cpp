@@ -113,8 +113,8 @@ Result<u64> Tokenizer::encode(std::string_view text, EncodeOptions options,
     while (eats_spaces && begin < end && is_c_space(text[begin])) ++begin;
     if (begin == end) return {};
     const std::string_view plain = text.substr(begin, end - begin);
-    return tables_->kind == VocabKind::bpe ? encode_bpe(*tables_, plain, memory, ids)
-                                           : encode_spm(*tables_, plain, space_first, memory, ids);
+    return tables_->kind == VocabKind::spm ? encode_spm(*tables_, plain, space_first, memory, ids)
+                                           : encode_bpe(*tables_, plain, memory, ids);
   };
   for (u64 searched = 0; searched < text.size();) {
     TARN_TRY(const auto found, special_matches(*tables_, text, searched, options, memory));

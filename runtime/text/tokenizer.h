@@ -1,7 +1,8 @@
 // Text to token ids and back, for the vocabularies in GGUF files: SentencePiece BPE by score as
-// llama uses it ("llama"), and byte-level BPE ("gpt2") with the pre-tokenizers of known_names.h.
-// The ids equal llama.cpp's, for ill-formed UTF-8 too, with the exceptions below: where llama.cpp
-// would crash, lose bytes or turn plain text into a control token.
+// llama uses it ("llama"), byte-level BPE ("gpt2") with the pre-tokenizers of known_names.h, and
+// the BPE of characters of Gemma 4 ("gemma4"). The ids equal llama.cpp's, for ill-formed UTF-8 too,
+// with the exceptions below: where llama.cpp would crash, lose bytes or turn plain text into a
+// control token.
 //
 //   memory   one region; build() uses at most memory_bytes()
 //   time     O(n log n) for n bytes and a bounded longest piece (tables.h); no recursion, no
@@ -47,7 +48,11 @@ enum class TokenKind : u8 {
 };
 
 enum class SpecialToken : u8 { bos, eos, unknown, padding };
-enum class VocabKind : u8 { spm, bpe };
+enum class VocabKind : u8 {
+  spm,      // "llama": the token of the highest score first
+  bpe,      // "gpt2": the merges of the file, of bytes
+  char_bpe  // "gemma4": the merges of the file, of characters; SPM's space marks and byte tokens
+};
 // The rows of the splitters' table, by one name of those that share it (known_names.cpp).
 enum class PreTokenizer : u8 {
   none,
@@ -78,7 +83,7 @@ enum class PreTokenizer : u8 {
   laguna,
   minicpm5,
   jais2,
-  lines,
+  gemma4,
   count
 };
 

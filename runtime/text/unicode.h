@@ -32,6 +32,7 @@ constexpr bool has(ClassSet set, CharClass kind) { return (set & set_of(kind)) !
 inline constexpr ClassSet kAllClasses = 0x7F;
 
 inline constexpr u32 kReplacement = 0xFFFD;
+inline constexpr u32 kSpaceMarkPoint = 0x2581;  // stands for a space where SentencePiece trained
 
 // The class of a code point below U+110000.
 CharClass class_of(u32 code_point);

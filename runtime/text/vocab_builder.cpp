@@ -232,6 +232,12 @@ void VocabBuilder::mark_ends(const VocabRules& rules) {
     const TokenId id = roles_[place(role)];
     if (id != kNoToken) tables_->attributes[id] |= Attribute::kEnd;
   }
+  // Where Gemma 4's and PLaMo's own ends are, </s> is plain text.
+  const TokenId closing = find("</s>");
+  if (ends(closing) && (ends(find("<|tool_response>")) || ends(find("<|plamo:eos|>")))) {
+    tables_->attributes[closing] &= static_cast<u8>(~Attribute::kEnd);
+    set_kind(closing, TokenKind::normal);
+  }
   // In the harmony and solar formats <|end|> closes a message, not the generation.
   const bool calls = ends(find("<|call|>")) || ends(find("<|calls|>"));
   const TokenId end_of_message = find("<|end|>");
@@ -274,12 +280,12 @@ void VocabBuilder::set_byte_ids() {
     const char name[] = {'<', '0', 'x', kHex[byte >> 4], kHex[byte & 15], '>'};
     const char itself = static_cast<char>(byte);
     TokenId id = kNoToken;
-    if (counts_.kind == VocabKind::spm) {
-      id = tables_->index.find({name, sizeof name});
-      if (id == kNoToken) id = tables_->index.find({&itself, 1});
-    } else {
+    if (counts_.kind == VocabKind::bpe) {
       char encoded[4];
       id = tables_->index.find({encoded, encode_utf8(kCharOfByte[byte], encoded)});
+    } else {
+      id = tables_->index.find({name, sizeof name});
+      if (id == kNoToken && counts_.kind == VocabKind::spm) id = tables_->index.find({&itself, 1});
     }
     tables_->byte_ids[byte] = id;
   }
@@ -316,7 +322,7 @@ TokenId VocabBuilder::merge_result(std::string_view left, std::string_view right
 }
 
 Result<void> VocabBuilder::add_merge(std::string_view text) {
-  TARN_ASSERT(counts_.kind == VocabKind::bpe && n_merges_ < counts_.n_merges);
+  TARN_ASSERT(counts_.kind != VocabKind::spm && n_merges_ < counts_.n_merges);
   const u32 rank = n_merges_++;
   const u64 space = text.find(' ', 1);
   if (space == std::string_view::npos) {
@@ -354,7 +360,8 @@ Result<void> VocabBuilder::insert_pending() {
     tables_->merges.prefetch(p.merge.left, p.merge.right);
   }
   for (const PendingMerge& p : pending) {
-    if (tables_->is_reserved(p.merge.result)) continue;  // text must not become one
+    const bool is_byte = tables_->kind_of(p.merge.result) == TokenKind::byte;
+    if (is_byte || tables_->is_reserved(p.merge.result)) continue;  // text must not become one
     // A repeated pair keeps its first rank.
     if (tables_->merges.insert(p.merge) == Insertion::crowded) {
       return invalid("the merges were made to collide", tables_->texts.at(p.merge.result),

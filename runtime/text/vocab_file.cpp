@@ -1,4 +1,7 @@
 // Tokenizer::memory_bytes() and build(): from a GGUF file's tokenizer.* keys to a VocabBuilder.
+#include <algorithm>
+#include <iterator>
+
 #include "platform/base/checked.h"
 #include "runtime/model/model_errors.h"
 #include "runtime/text/vocab_builder.h"
@@ -50,17 +53,28 @@ Result<const GgufKey*> strings_key(const GgufFile& file, const char* name) {
   return key;
 }
 
+struct KindName {
+  std::string_view name;  // in tokenizer.ggml.model
+  VocabKind kind;
+};
+constexpr KindName kKinds[] = {
+    {"llama", VocabKind::spm}, {"gpt2", VocabKind::bpe}, {"gemma4", VocabKind::char_bpe}};
+
 Result<Survey> survey(const GgufFile& file) {
   Name model;
   TARN_CHECK(read_name(file, kModelKey, model));
   if (!model.text) {
     return invalid("the file has no vocabulary: a key is missing", kModelKey);
   }
-  const bool spm = *model.text == "llama";
-  if (!spm && *model.text != "gpt2") {
-    return unsupported("tokenizer.ggml.model is none of: llama (SPM), gpt2 (byte-level BPE)",
-                       *model.text);
+  const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                 [&](const KindName& k) { return k.name == *model.text; });
+  if (kind == std::end(kKinds)) {
+    return unsupported(
+        "tokenizer.ggml.model is none of: llama (SPM), gpt2 (byte-level BPE), gemma4 (BPE of "
+        "characters)",
+        *model.text);
   }
+  const bool spm = kind->kind == VocabKind::spm;
   Survey survey;
   TARN_TRY(survey.tokens, strings_key(file, kTokensKey));
   if (!spm) {
@@ -71,7 +85,7 @@ Result<Survey> survey(const GgufFile& file) {
   const auto text_bytes = (Checked(survey.tokens->bytes) - Checked(n_tokens) * kLengthBytes).get();
   if (!text_bytes)
     return invalid("the array is shorter than its strings", kTokensKey, {"elements", n_tokens});
-  survey.counts = {.kind = spm ? VocabKind::spm : VocabKind::bpe,
+  survey.counts = {.kind = kind->kind,
                    .n_tokens = n_tokens,
                    .text_bytes = *text_bytes,
                    .n_merges = spm ? 0 : survey.merges->count};
@@ -111,11 +125,14 @@ Result<VocabRules> read_rules(const GgufFile& file, VocabKind kind) {
   if (kind == VocabKind::bpe) {
     TARN_TRY(rules.pre, read_pre_tokenizer(file));
   }
+  if (kind == VocabKind::char_bpe) rules.pre = {.splitter = PreTokenizer::gemma4};
   for (const RoleKey& role : role_keys()) {
     TARN_TRY(const std::optional<u64> id, file.get_u64(role.key));
     if (id) rules.special_ids[static_cast<u64>(role.role)] = id;
   }
   TARN_TRY(rules.adds_bos, file.get_bool("tokenizer.ggml.add_bos_token"));
+  // Gemma 4's first files say false, and the model needs it.
+  if (kind == VocabKind::char_bpe) rules.adds_bos = true;
   TARN_TRY(rules.adds_eos, file.get_bool("tokenizer.ggml.add_eos_token"));
   TARN_TRY(rules.adds_space_prefix, file.get_bool("tokenizer.ggml.add_space_prefix"));
   TARN_TRY(rules.specials_eat_spaces, is_phi3(file));

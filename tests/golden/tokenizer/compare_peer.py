@@ -19,7 +19,10 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import peer  # noqa: E402
 
-FAMILIES = ["llama-spm", "phi-3", "baichuan", "gpt-2", "mpt", "llama-bpe", "qwen2"]
+FAMILIES = """
+llama-spm phi-3 baichuan gpt-2 mpt llama-bpe qwen2 qwen35 command-r deepseek-coder deepseek-llm
+falcon refact starcoder gemma-4 gpt-neox aquila
+""".split()
 SPECIALS = [
     text.encode()
     for text in (

@@ -136,7 +136,7 @@ TEST_CASE("real vocabularies fit the planned memory tightly and are built fast")
     const u64 took_us = (clock.now_ns() - begin_ns) / 1000;
     MESSAGE(path.filename().string() << ": " << built.tokenizer->n_vocab() << " tokens, "
                                      << built.region.size() << " bytes, " << took_us << " us");
-    CHECK(built.region.size() < 25'000'000);
+    CHECK(built.region.size() < 26'000'000);  // Gemma 4's 262,144 tokens and 514,906 merges
     // Texts, starts, kinds, tables: nothing that is not there. One byte less is refused.
     CHECK_FALSE(Tokenizer::build(built.file, std::span(built.region).first(built.region.size() - 1))
                     .has_value());

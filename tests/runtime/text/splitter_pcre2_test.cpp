@@ -236,7 +236,7 @@ constexpr Family kFamilies[] = {
       "|" LEAD "\\p{L}+|\\p{N}{1,3}|" SIGNS "[\\r\\n]*|\\s*[\\r\\n]+|\\s{512}(?!\\S)"
       "|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)"
       "|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s{1}"}},
-    {PreTokenizer::lines, {"[^\\n]+|[\\n]+"}},
+    {PreTokenizer::gemma4, {"[^\\n]+|[\\n]+"}},
 };
 
 // The ends of the pieces of a text, as its family's expressions cut it.

@@ -104,10 +104,11 @@ void add_key_cases(Cases& cases) {
         std::string("pre-tokenizer ") + pre, unknown_pre,
         [=](GgufImage& i) { i.set_string(kPre, pre); }, unsupported);
   }
-  for (const char* model : {"", "bert", "t5", "gemma4", "GPT2", "llama\x1b[2J"}) {
+  for (const char* model : {"", "bert", "t5", "rwkv", "GPT2", "llama\x1b[2J"}) {
     cases.bpe(
         std::string("model ") + model,
-        "tokenizer.ggml.model is none of: llama (SPM), gpt2 (byte-level BPE)",
+        "tokenizer.ggml.model is none of: llama (SPM), gpt2 (byte-level BPE), gemma4 (BPE of "
+        "characters)",
         [=](GgufImage& i) { i.set_string(kModel, model); }, unsupported);
   }
   const std::string long_name(200, 'x');
