@@ -15,6 +15,7 @@
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/support/model_file.h"
+#include "tools/support/progress.h"
 
 namespace tarn::tools {
 namespace {
@@ -100,10 +101,8 @@ void on_fatal(void*, const char* condition, const char* file, uint32_t line) {
   exit_internal(condition, file, line);
 }
 
-int32_t show_progress(void*, uint64_t done, uint64_t total) {
-  std::fprintf(stderr, "\rloading %3.0f %%",
-               total > 0 ? 100.0 * static_cast<f64>(done) / static_cast<f64>(total) : 100.0);
-  if (done == total) std::fprintf(stderr, "\r             \r");
+int32_t show_loaded(void* progress, uint64_t done, uint64_t total) {
+  static_cast<Progress*>(progress)->show_bytes("loading", done, total);
   return 0;
 }
 
@@ -323,8 +322,11 @@ EngineHandle::EngineHandle(const EngineOptions& given, const Config& config,
   options.fatal = on_fatal;
   const bool on_terminal = isatty(STDERR_FILENO) != 0;
   if (on_terminal || given.verbose) say_plan(options, given.verbose);
-  if (on_terminal) options.progress = show_progress;
+  Progress progress;
+  options.progress = show_loaded;
+  options.progress_context = &progress;
   check_open(tarn_open(&options, &engine_), given.model);
+  progress.clear();
   warn_of_unused_store(given.store_dir, status().store != std::string_view("none"));
 }
 

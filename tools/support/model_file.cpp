@@ -6,6 +6,7 @@
 #include "runtime/chat/chat_template.h"
 #include "runtime/model/file_hash.h"
 #include "runtime/model/weights.h"
+#include "tools/support/progress.h"
 
 namespace tarn::tools {
 namespace {
@@ -123,13 +124,20 @@ std::string ModelFile::piece(text::TokenId id) {
   return bytes;
 }
 
-Sha256::Text ModelFile::sha256(bool (*on_progress)(void*, u64, u64)) {
+Sha256::Text ModelFile::sha256() {
+  Progress progress;
   const std::span<std::byte> window = reserve_bytes(reserve_, "hash", 8 * kMiB);
   const auto hash = model::file_sha256({.io = io_,
                                         .file = file_,
                                         .file_bytes = gguf_.file_bytes(),
                                         .window = window,
-                                        .on_progress = on_progress});
+                                        .on_progress =
+                                            [](void* shown, u64 done_bytes, u64 total_bytes) {
+                                              static_cast<Progress*>(shown)->show_bytes(
+                                                  "hashing", done_bytes, total_bytes);
+                                              return true;
+                                            },
+                                        .progress_context = &progress});
   reserve_.release(window);
   return value_of(hash);
 }

@@ -37,8 +37,8 @@ class ModelFile {
   std::vector<text::TokenId> encode(const std::string& text, text::EncodeOptions options);
   // The bytes of one token; a control token as it is written.
   std::string piece(text::TokenId id);
-  // The SHA-256 of the whole file.
-  Sha256::Text sha256(bool (*on_progress)(void*, u64 done_bytes, u64 total_bytes));
+  // The SHA-256 of the whole file, with progress.
+  Sha256::Text sha256();
   // The model's own chat template, or "".
   std::string chat_template();
   // A text value of the directory, or `otherwise`.

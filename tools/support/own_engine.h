@@ -8,6 +8,7 @@
 #include "platform/mem/reserve.h"
 #include "runtime/engine/engine.h"
 #include "tools/support/model_file.h"
+#include "tools/support/progress.h"
 
 namespace tarn::tools {
 
@@ -21,6 +22,12 @@ class OwnEngine {
                           .clock = &clock_,
                           .log = Log(&print_warning, nullptr, LogLevel::warning),
                           .sink = &fatal_sink()};
+    Progress progress;
+    args.on_progress = [](void* shown, u64 done_bytes, u64 total_bytes) {
+      static_cast<Progress*>(shown)->show_bytes("loading", done_bytes, total_bytes);
+      return true;
+    };
+    args.progress_context = &progress;
     value_of(gpu_.open(&args));
     value_of_open(engine_.open(args), model_path);
     if (!engine_.status().on_gpu) gpu_.close();

@@ -1,6 +1,4 @@
 // `tarn synth`: the command line of synth.h.
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -10,6 +8,7 @@
 #include <string_view>
 
 #include "tools/support/exit_code.h"
+#include "tools/support/progress.h"
 #include "tools/synth/synth.h"
 
 namespace tarn::synth {
@@ -73,11 +72,6 @@ SynthOptions parse(std::span<char* const> arguments) {
   return options;
 }
 
-void show_progress(u64 done_bytes, u64 total_bytes) {
-  std::fprintf(stderr, "\r%5.1f of %.1f GB", static_cast<f64>(done_bytes) / 1e9,
-               static_cast<f64>(total_bytes) / 1e9);
-}
-
 }  // namespace
 
 int synth_main(int argc, char** argv) {
@@ -90,12 +84,14 @@ int synth_main(int argc, char** argv) {
   }
   try {
     SynthOptions options = parse(arguments);
-    const bool terminal = isatty(STDERR_FILENO) != 0;
-    if (terminal) options.progress = show_progress;
+    tools::Progress progress;
+    options.progress = [&](u64 done_bytes, u64 total_bytes) {
+      progress.show_bytes("writing", done_bytes, total_bytes);
+    };
     const auto start = std::chrono::steady_clock::now();
     const SynthReport report = synth_write(options);
     const std::chrono::duration<f64> elapsed = std::chrono::steady_clock::now() - start;
-    if (terminal) std::fputs("\r\033[K", stderr);
+    progress.clear();
     const auto file_bytes = static_cast<f64>(report.file_bytes);
     std::printf("%s: %s, %.3f GB in %.2f s (%.2f GB/s)\n", options.path.c_str(),
                 options.arch.c_str(), file_bytes / 1e9, elapsed.count(),

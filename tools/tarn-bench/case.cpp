@@ -81,7 +81,8 @@ std::string Case::name() const {
   return text;
 }
 
-CaseRun::CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_model)
+CaseRun::CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_model,
+                 const std::function<void(u32)>& on_depth)
     : engine_(engine), case_(c) {
   for (u32 i = 0; i < c.n_parallel; ++i) {
     sessions_.push_back(value_of(engine.create_session()));
@@ -93,7 +94,11 @@ CaseRun::CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_mo
                          : engine.feed(sessions_[i], ids));
     n_held_[i] = c.n_depth + 1;
   }
-  for (const engine::SessionIdx session : sessions_) tools::compute_all(engine, session);
+  for (const engine::SessionIdx session : sessions_) {
+    tools::compute_all(engine, session, [&] {
+      if (on_depth) on_depth(engine.session_state(session).sequence.n_slots());
+    });
+  }
   if (c.is_filled) planter_ = kv_model->planter();
   lab::Probe(engine).watch_kv(planter_);  // extents follow the queries before them
   for (u32 i = 0; i < c.n_parallel; ++i) {

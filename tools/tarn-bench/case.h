@@ -2,6 +2,7 @@
 // with the bytes that the engine moved.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,9 @@ struct Sample {
 // truncated to it. Throws tools::Failure.
 class CaseRun {
  public:
-  CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_model);
+  // `on_depth`, if any: how many tokens of the depth are computed.
+  CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_model,
+          const std::function<void(u32)>& on_depth = {});
   CaseRun(const CaseRun&) = delete;
   CaseRun& operator=(const CaseRun&) = delete;
   ~CaseRun();

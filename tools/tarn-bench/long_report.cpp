@@ -173,7 +173,12 @@ std::vector<LongSeries> measure_long(const LongOptions& options) {
                          "use a configuration without store.path"};
   }
   std::vector<LongSeries> all;
-  for (const Wanted& wanted : wanted_of(options)) all.push_back(measure(wanted));
+  std::vector<Wanted> wanted = wanted_of(options);
+  for (Wanted& each : wanted) {
+    each.options.part = each.name + " (" + std::to_string(all.size() + 1) + " of " +
+                        std::to_string(wanted.size()) + "): ";
+    all.push_back(measure(each));
+  }
   const bool has_any =
       std::any_of(all.begin(), all.end(), [](const LongSeries& s) { return !s.depths.empty(); });
   if (!has_any) throw tools::Failure{tools::kExitRefused, all.front().why_not};

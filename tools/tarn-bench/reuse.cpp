@@ -8,6 +8,7 @@
 #include "tools/support/json.h"
 #include "tools/support/own_engine.h"
 #include "tools/support/percentile.h"
+#include "tools/support/progress.h"
 #include "tools/support/stepping.h"
 #include "tools/tarn-bench/format.h"
 #include "tools/tarn-bench/passages.h"
@@ -49,6 +50,7 @@ class ReuseBench {
   std::optional<OwnEngine> own_;
   std::optional<PassagesText> text_;
   std::vector<ReuseRow> rows_;
+  tools::Progress progress_;
 };
 
 ReuseBench::ReuseBench(const ReuseOptions& options)
@@ -93,6 +95,8 @@ void ReuseBench::save_passages() {
 
 void ReuseBench::measure(ReuseRow& row, const PassagesPrompt& prompt,
                          std::optional<f32> recompute) {
+  progress_.show("tarn-bench: run " + std::to_string(row.first_s.size() + 1) + " of " +
+                 std::to_string(options_.base.repetitions) + ", " + row.way);
   const FirstToken first = time_first_token(own_->get(), prompt, recompute);
   row.first_s.push_back(first.seconds);
   row.predicted_s = first.predicted_s;
@@ -132,6 +136,7 @@ void ReuseBench::run() {
       measure(row(way), prompt(1, 3 * i), share);
     }
   }
+  progress_.clear();
   print();
 }
 

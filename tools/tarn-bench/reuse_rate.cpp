@@ -10,6 +10,7 @@
 #include "tools/support/json.h"
 #include "tools/support/own_engine.h"
 #include "tools/support/percentile.h"
+#include "tools/support/progress.h"
 #include "tools/tarn-bench/format.h"
 #include "tools/tarn-bench/passages.h"
 #include "tools/tarn-bench/record.h"
@@ -52,6 +53,7 @@ std::vector<std::vector<u32>> draw_queries(const ReuseOptions& options, u32 n_pa
 
 // All queries, with KV of nothing at the begin.
 Answers answer_all(const ReuseOptions& options, const Config& config, const ReuseWay& way) {
+  tools::Progress progress;
   tools::OwnEngine own(options.base.models.front(), config);
   const PassagesText text(own.get());
   const PassagesShape shape = parse_passages(options.passages);
@@ -69,6 +71,8 @@ Answers answer_all(const ReuseOptions& options, const Config& config, const Reus
     result.n_placed += first.reused.n_placed;
     result.n_recomputed += first.reused.n_recomputed;
     ++question;
+    progress.show("tarn-bench: " + way.name + ": query " + std::to_string(question) + " of " +
+                  std::to_string(options.n_queries));
   }
   return result;
 }

@@ -19,6 +19,7 @@
 #include "tools/support/memory_use.h"
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
+#include "tools/support/progress.h"
 #include "tools/support/utc.h"
 #include "tools/tarn-bench/record.h"
 #include "tools/tarn-bench/value_list.h"
@@ -134,10 +135,25 @@ Config config_of(const Options& options, const Setup& setup, std::vector<Case>& 
   return config_of(options, setup, context_tokens, sessions);
 }
 
-void print_progress(const Options& options, const std::string& text) {
-  if (options.progress || isatty(STDERR_FILENO) != 0)
-    std::fprintf(stderr, "tarn-bench: %s\n", text.c_str());
-}
+// Each line, on a terminal or with --progress; else now and then.
+class Teller {
+ public:
+  explicit Teller(const Options& options)
+      : prefix_("tarn-bench: " + options.part),
+        tells_all_(options.progress || isatty(STDERR_FILENO) != 0) {}
+  void operator()(const std::string& text) {
+    tells_all_ ? (void)std::fprintf(stderr, "%s%s\n", prefix_.c_str(), text.c_str())
+               : progress_.show(prefix_ + text);
+  }
+  // Of work that tells it often.
+  void often(const std::string& text) { progress_.show(prefix_ + text); }
+  void clear() { progress_.clear(); }
+
+ private:
+  tools::Progress progress_;
+  std::string prefix_;
+  bool tells_all_;
+};
 
 PlantingArgs planting_of(const Options& options, const Config& config, const Case& c, bool on_gpu) {
   if (on_gpu) {  // watching queries would disable graphs
@@ -163,7 +179,7 @@ PlantingArgs planting_of(const Options& options, const Config& config, const Cas
 
 // All cases on one engine.
 void run_setup(const Options& options, const Setup& setup, std::vector<Case> cases,
-               std::vector<Row>& rows) {
+               std::vector<Row>& rows, Teller& tell) {
   Row base;
   {
     tools::ModelFile file(setup.model);
@@ -182,7 +198,7 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
     tools::reset_peak_rss();  // the figure is for the engine, without this buffer
   };
   measure_bandwidth(base.bandwidth_bytes_per_s);
-  print_progress(options, "loading " + tools::model_name(setup.model));
+  tell("loading " + tools::model_name(setup.model));
   tools::OwnEngine own(setup.model, config);
   engine::Engine& engine = own.get();
   has_limit = !engine.status().on_gpu;
@@ -216,12 +232,12 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
       warm.n_depth = 0;
       warm.is_filled = false;
       warm.n_gen = std::min(c.n_gen, 1u);
-      print_progress(options, c.name() + ": warm-up");
+      tell(c.name() + ": warm-up");
       CaseRun(engine, warm, 1, nullptr).run(1);
     }
-    if (c.n_depth > 0) print_progress(options, c.name() + ": filling the depth");
+    if (c.n_depth > 0) tell(c.name() + ": filling the depth");
     if (c.is_filled && !kv_model) {
-      print_progress(options, "recording " + std::to_string(kRecordTokens) + " tokens");
+      tell("recording " + std::to_string(kRecordTokens) + " tokens");
       kv_model.emplace(kv_model_kind(options.kv_model), 77);
       kv_model->record(engine, kRecordTokens);
     }
@@ -229,10 +245,13 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
       kv_model->plant(planting_of(options, config, c, engine.status().on_gpu), engine);
     }
     if (c.is_filled) row.kv = kv_model->name();
-    CaseRun at_depth(engine, c, 1000, kv_model ? &*kv_model : nullptr);
+    CaseRun at_depth(engine, c, 1000, kv_model ? &*kv_model : nullptr, [&](u32 n) {
+      tell.often(c.name() + ": filling the depth, " + std::to_string(n) + " tokens");
+    });
+    tell.clear();
     for (u32 i = 0; i < options.repetitions; ++i) {
-      print_progress(options, c.name() + ": run " + std::to_string(i + 1) + " of " +
-                                  std::to_string(options.repetitions));
+      tell(c.name() + ": run " + std::to_string(i + 1) + " of " +
+           std::to_string(options.repetitions));
       if (options.delay_s > 0) std::this_thread::sleep_for(std::chrono::seconds(options.delay_s));
       row.samples.push_back(at_depth.run(1000 + i));
       row.peak_rss_bytes = std::max(row.peak_rss_bytes, tools::peak_rss_bytes());
@@ -243,7 +262,7 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
     const bool is_pq = method::method_of(config.select).name == std::string_view("pq");
     if (options.wants_recall && is_pq && c.n_depth > 0 && !base.has_store &&
         !engine.status().on_gpu) {
-      print_progress(options, c.name() + ": recall");
+      tell(c.name() + ": recall");
       row.recall = at_depth.recall();
     }
     rows.push_back(std::move(row));
@@ -260,12 +279,13 @@ std::vector<Row> run_all(const Options& options) {
   if (options.repetitions == 0) throw tools::Failure{tools::kExitUsage, "-r must be at least 1"};
   const std::vector<std::string> selects = tools::compared_select_names(options.selects);
   std::vector<Row> rows;
+  Teller tell(options);
   for (const std::string& model : options.models) {
     for (const auto& kv_type : each_or_none(options.kv_types)) {
       for (const auto& n_ubatch : each_or_none(options.ubatches)) {
         for (const auto& n_threads : each_or_none(options.threads)) {
           for (const auto& select : each_or_none(selects)) {
-            run_setup(options, {model, kv_type, select, n_threads, n_ubatch}, cases, rows);
+            run_setup(options, {model, kv_type, select, n_threads, n_ubatch}, cases, rows, tell);
           }
         }
       }

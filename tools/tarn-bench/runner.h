@@ -30,6 +30,7 @@ struct Options {
   std::optional<std::string> isa, io, device;
   u32 repetitions = 5;
   u32 delay_s = 0;
+  std::string part;  // what progress begins with: "2 of 5: "
   bool no_warmup = false, progress = false, no_bandwidth = false;
   std::string output = "md", output_err = "none";
 };

@@ -32,6 +32,7 @@
 #include "tools/support/least_squares.h"
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
+#include "tools/support/progress.h"
 #include "tools/support/stepping.h"
 #include "tools/support/utc.h"
 #include "tools/tarn/commands.h"
@@ -98,7 +99,8 @@ std::vector<u32> lengths_of(const Config& config) {
 // then clusters each of its prefixes, one layer per step without rows.
 class Box {
  public:
-  Box(const CalibrateCommand& command, Config config, u32 n_updates) : config_(config) {
+  Box(const CalibrateCommand& command, Config config, u32 n_updates, Progress& progress)
+      : config_(config), progress_(progress) {
     config_.select.iterations = n_updates;
     own_ = std::make_unique<OwnEngine>(command.engine.model, config_);
     session_ = value_of(engine().create_session());
@@ -138,6 +140,11 @@ class Box {
  private:
   engine::Engine& engine() { return own_->get(); }
 
+  void tell(const std::string& doing) {
+    progress_.show("layers, with " + std::to_string(config_.select.iterations) + " updates: " +
+                   doing + " of " + std::to_string(config_.context_tokens) + " tokens");
+  }
+
   f64 read_up_to(u32 n_tokens) {
     std::vector<u32> ids;
     for (; n_fed_ < n_tokens; ++n_fed_) {
@@ -145,7 +152,10 @@ class Box {
     }
     value_of(engine().feed(session_, ids));
     const auto begin = SteadyClock::now();
-    compute_all(engine(), session_);
+    compute_all(engine(), session_, [&] {
+      if (!progress_.is_due()) return;
+      tell("read " + std::to_string(engine().session_state(session_).sequence.n_slots()));
+    });
     return seconds_since(begin);
   }
 
@@ -159,6 +169,7 @@ class Box {
     }
     std::vector<f64> seconds;
     while (engine().has_work()) {
+      if (progress_.is_due()) tell("clustering " + std::to_string(n_tokens));
       const auto begin = SteadyClock::now();
       const u32 n_units = step(engine()).n_cluster_units;
       if (n_units > 0) seconds.push_back(seconds_since(begin) / n_units);
@@ -179,6 +190,7 @@ class Box {
   }
 
   Config config_;
+  Progress& progress_;
   std::unique_ptr<OwnEngine> own_;
   engine::SessionIdx session_ = 0;
   u32 n_fed_ = 0;
@@ -284,11 +296,11 @@ void write_profile(const CalibrateCommand& command, const Config& config, const 
 
 // Tokens behind long contexts: behind `longest`, or what the budget has room for.
 std::vector<TokenTime> measure_long_tokens(const CalibrateCommand& command, Config config,
-                                           u64 longest) {
+                                           u64 longest, Progress& progress) {
   const u64 shortest = std::min(config.context_tokens, longest);
   for (config.context_tokens = longest;; config.context_tokens /= 2) {
     try {
-      return measure_tokens(command.engine.model, config);
+      return measure_tokens(command.engine.model, config, progress);
     } catch (const Failure& failure) {
       const bool may_fit = failure.code == kExitRefused && config.context_tokens / 2 >= shortest;
       if (!may_fit) throw;
@@ -296,8 +308,8 @@ std::vector<TokenTime> measure_long_tokens(const CalibrateCommand& command, Conf
   }
 }
 
-void measure_layers(const CalibrateCommand& command, Config config, Measured* measured,
-                    Origin* origin) {
+void measure_layers(const CalibrateCommand& command, Config config, Progress& progress,
+                    Measured* measured, Origin* origin) {
   SelectConfig& select = config.select;
   lab::set_method(select, "pq");
   select.n_local = 1;
@@ -313,7 +325,7 @@ void measure_layers(const CalibrateCommand& command, Config config, Measured* me
                                     " or more"};
   }
   for (const u32 n_updates : kUpdates) {
-    Box box(command, config, n_updates);
+    Box box(command, config, n_updates, progress);
     box.measure(lengths, *measured);
     *origin = {box.device_name(), box.n_workers(), box.kv()};
   }
@@ -343,7 +355,8 @@ void run(CalibrateCommand& command) {
 
   Measured measured;
   Origin origin;
-  measure_layers(command, config, &measured, &origin);
+  Progress progress;
+  measure_layers(command, config, progress, &measured, &origin);
   const f64 prefill_s = measured.prefills.back().seconds * origin.kv.n_layers;
   const u64 longer = std::min({4 * config.context_tokens, n_ctx_train, kReadMax});
   if (!is_given && longer > config.context_tokens && prefill_s < kFastPrefillS) {
@@ -351,7 +364,7 @@ void run(CalibrateCommand& command) {
     more.context_tokens = longer;
     Measured again;
     try {
-      measure_layers(command, more, &again, &origin);
+      measure_layers(command, more, progress, &again, &origin);
       measured = again;
     } catch (const Failure& failure) {  // no room: what was measured stands
       if (failure.code != kExitRefused) throw;
@@ -361,19 +374,23 @@ void run(CalibrateCommand& command) {
   profile.select.iterations = 0;
   profile.box.layer = fit(measured, command.share_percent);
   profile.select.cost = profile.box.layer;
+  progress.clear();
   print_layers(measured, profile.select);
 
   std::printf("\n%-34s %10s %10s %10s\n", "of all layers", "measured", "fit, ms", "off by");
   const u64 longest =
       is_given ? config.context_tokens : std::min<u64>(kTokensContextMax, n_ctx_train);
-  const std::vector<TokenTime> tokens = measure_long_tokens(command, config, longest);
+  const std::vector<TokenTime> tokens = measure_long_tokens(command, config, longest, progress);
+  progress.clear();
   fit_tokens(tokens, &profile.box);
   print_tokens(tokens, profile.box);
   if (!store.empty()) {
+    progress.show("the disk: writes a file and reads it");
     const std::vector<DiskReads> reads = measure_disk(
         store,
         config.io.data() == std::string_view("threads") ? IoKind::threads : IoKind::automatic,
         std::min(kDiskFileBytes, quota_bytes / 2), kDiskSeconds);
+    progress.clear();
     fit_disk(reads, &profile.box);
     print_disk(reads, profile.box, origin.kv);
   }

@@ -7,6 +7,7 @@
 
 #include "runtime/config/config.h"
 #include "tools/support/disk_speed.h"
+#include "tools/support/progress.h"
 
 namespace tarn::tools {
 
@@ -23,7 +24,7 @@ struct TokenTime {
 };
 // At three lengths of the context that `config` has; nothing where it is too short for selection.
 // Throws Failure.
-std::vector<TokenTime> measure_tokens(const std::string& model, Config config);
+std::vector<TokenTime> measure_tokens(const std::string& model, Config config, Progress& progress);
 void fit_tokens(const std::vector<TokenTime>& times, BoxConfig* box);
 void print_tokens(const std::vector<TokenTime>& times, const BoxConfig& box);
 

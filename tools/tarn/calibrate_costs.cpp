@@ -9,6 +9,7 @@
 #include "runtime/lab/probe.h"
 #include "tools/support/least_squares.h"
 #include "tools/support/own_engine.h"
+#include "tools/support/progress.h"
 #include "tools/support/stepping.h"
 #include "tools/tarn/calibrate.h"
 
@@ -38,7 +39,8 @@ void fill_rows(void*, const step::KvRows& rows) {
 
 class Tokens {
  public:
-  Tokens(const std::string& model, const Config& config) : own_(model, config) {}
+  Tokens(const std::string& model, const Config& config, Progress& progress)
+      : own_(model, config), progress_(progress) {}
 
   // The time of one token behind n of them.
   f64 measure(u32 n, bool selects) {
@@ -51,6 +53,11 @@ class Tokens {
         {.sampler = {.wants_logprob = false}, .max_tokens = kTokensMax, .ignore_end = true}));
     f64 least_s = 0, all_s = 0;
     for (u32 n_timed = 0; engine.has_work() && (n_timed < kTokensMin || all_s < kTokensS);) {
+      if (progress_.is_due()) {
+        progress_.show(std::string(selects ? "tokens by selection" : "tokens by all KV") +
+                       ", behind " + std::to_string(n) + ": " + std::to_string(n_timed) + " of " +
+                       std::to_string(kTokensMin));
+      }
       const engine::StepTrace& trace = step(engine);
       const bool is_one = trace.n_rows == 1 && trace.n_decode_rows == 1;
       if (is_one && (trace.n_slots_chosen > 0) == selects && trace.n_cluster_units == 0) {
@@ -83,6 +90,7 @@ class Tokens {
   }
 
   OwnEngine own_;
+  Progress& progress_;
 };
 
 // seconds = step + token * n, neither below 0.
@@ -101,7 +109,7 @@ void fit_line(const std::vector<TokenTime>& times, f64 TokenTime::*seconds, u64*
 
 }  // namespace
 
-std::vector<TokenTime> measure_tokens(const std::string& model, Config config) {
+std::vector<TokenTime> measure_tokens(const std::string& model, Config config, Progress& progress) {
   SelectConfig& select = config.select;
   if (select.is_full()) lab::set_method(select, "pq");
   const u32 n_read = select.n_sinks + select.n_local + select.k;
@@ -116,11 +124,11 @@ std::vector<TokenTime> measure_tokens(const std::string& model, Config config) {
   std::vector<TokenTime> times = {
       {.n_tokens = shortest}, {.n_tokens = (shortest + most) / 2}, {.n_tokens = most}};
   {
-    Tokens tokens(model, config);
+    Tokens tokens(model, config, progress);
     for (TokenTime& time : times) time.selected_s = tokens.measure(time.n_tokens, true);
   }
   select = {};
-  Tokens tokens(model, config);
+  Tokens tokens(model, config, progress);
   for (TokenTime& time : times) time.all_s = tokens.measure(time.n_tokens, false);
   return times;
 }

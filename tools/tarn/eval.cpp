@@ -1,8 +1,6 @@
 // tarn eval: evaluates a model on a text, position by position: perplexity, raw logits, and the
 // difference of two runs (Kullback-Leibler divergence of the base from this run, agreement of the
 // best token). Log books: eval_logbook.cpp.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -21,6 +19,7 @@
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
 #include "tools/support/percentile.h"
+#include "tools/support/progress.h"
 #include "tools/support/stepping.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/eval_logbook.h"
@@ -150,17 +149,17 @@ std::vector<u32> ids_of(const EvalCommand& command) {
 }
 
 void compute(engine::Engine& engine, const std::vector<u32>& ids, Measure& measure) {
-  const bool on_terminal = isatty(STDERR_FILENO) != 0;
+  Progress progress;
   const engine::SessionIdx session = value_of(engine.create_session());
   lab::Probe(engine).watch_logits(session, &Measure::on_logits, &measure);
   value_of(engine.feed(session, ids));
   compute_all(engine, session, [&] {
     measure.check();
-    if (!on_terminal) return;
-    std::fprintf(stderr, "\r%u of %zu tokens ", engine.session_state(session).sequence.n_slots(),
-                 ids.size());
+    if (!progress.is_due()) return;
+    const u32 n = engine.session_state(session).sequence.n_slots();
+    progress.show("read " + std::to_string(n) + " of " + std::to_string(ids.size()) + " tokens",
+                  static_cast<f64>(n) / static_cast<f64>(ids.size()));
   });
-  if (on_terminal) std::fprintf(stderr, "\r%40s\r", "");
   measure.finish();
 }
 

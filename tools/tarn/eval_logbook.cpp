@@ -2,7 +2,6 @@
 
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -21,6 +20,7 @@
 #include "tools/support/logbook.h"
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
+#include "tools/support/progress.h"
 #include "tools/support/stepping.h"
 #include "tools/tarn/report.h"
 #include "tools/tarn/softmax.h"
@@ -215,11 +215,14 @@ class AnswersFile {
 
 Results answer_all(engine::Engine& engine, ModelFile& model, const std::vector<LogbookLine>& lines,
                    const std::vector<Question>& questions, AnswersFile& answers) {
-  const bool on_terminal = isatty(STDERR_FILENO) != 0;
+  Progress progress;
   Results results;
   Reader reader(engine);
   for (u64 i = 0; i < lines.size(); ++i) {
-    if (on_terminal) std::fprintf(stderr, "\rquestion %zu of %zu ", i + 1, lines.size());
+    if (progress.is_due()) {
+      progress.show("question " + std::to_string(i + 1) + " of " + std::to_string(lines.size()),
+                    static_cast<f64>(i) / static_cast<f64>(lines.size()));
+    }
     const LogbookLine& line = lines[i];
     if (line.kind == kProse) {
       results.prose_nll += reader.nll(questions[i]);
@@ -236,7 +239,6 @@ Results answer_all(engine::Engine& engine, ModelFile& model, const std::vector<L
     for (const u32 id : given.ids) text += model.piece(id);
     answers.add(i, line, text, given.is_selected());
   }
-  if (on_terminal) std::fprintf(stderr, "\r%40s\r", "");
   return results;
 }
 

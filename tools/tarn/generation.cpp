@@ -1,7 +1,5 @@
 #include "tools/tarn/generation.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -81,9 +79,24 @@ std::vector<tarn_part> parts_of(const Passages& passages, const std::vector<u32>
   return parts;
 }
 
-void read_events(tarn_session* session, const GenerateHow& how, GenerationResult& result) {
+void show_generated(Progress& progress, u64 n_tokens, u32 n_tokens_max) {
+  if (n_tokens == 0 || !progress.is_due()) return;
+  char text[64];
+  int n = std::snprintf(text, sizeof text, "answering: %llu",
+                        static_cast<unsigned long long>(n_tokens));
+  if (n_tokens_max > 0) {
+    n += std::snprintf(text + n, sizeof text - static_cast<size_t>(n), " of at most %u",
+                       n_tokens_max);
+  }
+  std::snprintf(text + n, sizeof text - static_cast<size_t>(n), " tokens");
+  progress.print(text);
+}
+
+void read_events(tarn_session* session, const GenerateHow& how, u32 n_tokens_max,
+                 GenerationResult& result) {
   constexpr int32_t kLookMs = 100;
   PrefillProgress progress(info_of(session).n_computed);
+  Progress answering;  // nothing else of an unstreamed answer is seen
   tarn_event event = TARN_INIT(tarn_event);
   do {
     if (how.stop != nullptr && how.stop()) {
@@ -98,6 +111,7 @@ void read_events(tarn_session* session, const GenerateHow& how, GenerationResult
     check_api(status);
     progress.clear();
     take(event, how.stream, result);
+    if (!how.stream) show_generated(answering, result.tokens.size(), n_tokens_max);
   } while (event.type != TARN_EVENT_DONE);
   if (event.status != TARN_OK) {
     throw_ended_early(static_cast<Status>(event.status));
@@ -114,35 +128,19 @@ void only_read(const ApiSession& session, const GenerateHow& how, GenerationResu
 
 }  // namespace
 
-PrefillProgress::PrefillProgress(u64 n_computed_at_start)
-    : start_s_(now_s()),
-      shown_s_(start_s_),
-      n_computed_at_start_(n_computed_at_start),
-      on_terminal_(isatty(STDERR_FILENO) != 0) {}
-
 void PrefillProgress::show(const tarn_session_info& info) {
-  constexpr f64 kFirstS = 0.5, kLineS = 10;
-  const f64 at_s = now_s();
+  constexpr u64 kTellsFromNs = 10'000'000'000;
   const u64 n_done = info.n_computed - std::min(info.n_computed, n_computed_at_start_);
   if (n_done == 0 || info.prefill_left_ns == 0) return;
-  const f64 left_s = static_cast<f64>(info.prefill_left_ns) * 1e-9;
-  const bool tells = !is_told_ && n_done >= kTimeToldTokens;
-  is_told_ = is_told_ || tells;
-  const bool is_due = on_terminal_ ? at_s - start_s_ >= kFirstS
-                                   : at_s - shown_s_ >= kLineS || (tells && left_s >= kLineS);
-  if (!is_due) return;
-  std::fprintf(stderr,
-               on_terminal_ ? "\rreading %llu of %llu tokens, %.0f s left "
-                            : "reading %llu of %llu tokens, %.0f s left\n",
-               static_cast<unsigned long long>(info.n_computed),
-               static_cast<unsigned long long>(info.n_tokens), left_s);
-  shown_s_ = at_s;
-  is_shown_ = true;
-}
-
-void PrefillProgress::clear() {
-  if (is_shown_ && on_terminal_) std::fprintf(stderr, "\r%60s\r", "");
-  is_shown_ = false;
+  const bool tells = !is_told_ && n_done >= kTimeToldTokens && info.prefill_left_ns >= kTellsFromNs;
+  is_told_ = is_told_ || n_done >= kTimeToldTokens;
+  if (!tells && !progress_.is_due()) return;
+  char text[96];
+  std::snprintf(text, sizeof text, "reading %llu of %llu tokens, %.0f s left",
+                static_cast<unsigned long long>(info.n_computed),
+                static_cast<unsigned long long>(info.n_tokens),
+                static_cast<f64>(info.prefill_left_ns) * 1e-9);
+  progress_.print(text);
 }
 
 bool wait_computed(const ApiSession& session, bool (*stop)()) {
@@ -218,7 +216,7 @@ GenerationResult generate(const ApiSession& session, const std::vector<u32>& pro
     silent.no_logprobs = 1;  // nothing here prints them
     check_api(tarn_session_generate(session.get(), &silent));
     const LineEnd line_end(how, result.text);
-    read_events(session.get(), how, result);
+    read_events(session.get(), how, options.max_tokens, result);
   }
   check_api(tarn_session_explain(session.get(), &result.explanation));
   const AllocCounts counts = scope.so_far();  // before the test of the counter, which allocates

@@ -8,6 +8,7 @@
 #include "platform/base/types.h"
 #include "runtime/api/tarn.h"
 #include "runtime/api/tarn_explain.h"
+#include "tools/support/progress.h"
 
 namespace tarn::tools {
 
@@ -49,22 +50,18 @@ class ApiSession {
 
 constexpr u32 kTimeToldTokens = 8192;
 
-// Prints the progress of a prefill and its remaining time on standard error: continuously on a
-// terminal. Elsewhere it prints a line after kTimeToldTokens of a long prefill, and then now and
-// again. A short prefill prints nothing.
+// The progress of a prefill and its remaining time, as the engine estimates it. Where standard
+// error is no terminal, a long prefill's first line comes after kTimeToldTokens.
 class PrefillProgress {
  public:
-  explicit PrefillProgress(u64 n_computed_at_start);
-  PrefillProgress(const PrefillProgress&) = delete;
-  PrefillProgress& operator=(const PrefillProgress&) = delete;
-  ~PrefillProgress() { clear(); }
+  explicit PrefillProgress(u64 n_computed_at_start) : n_computed_at_start_(n_computed_at_start) {}
   void show(const tarn_session_info& info);
-  void clear();
+  void clear() { progress_.clear(); }
 
  private:
-  f64 start_s_ = 0, shown_s_ = 0;
+  Progress progress_;
   u64 n_computed_at_start_;
-  bool on_terminal_ = false, is_shown_ = false, is_told_ = false;
+  bool is_told_ = false;
 };
 
 // Waits until the whole input is computed, with progress. Returns false if `stop` is given and

@@ -1,6 +1,4 @@
 // tarn inspect: shows the content of a model file, validated.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -49,17 +47,10 @@ void write_hyper_parameters(const model::ModelSpec& spec, Json& json) {
   json.key("weights_bytes").number(spec.weights_file_bytes);
 }
 
-bool show_progress(void*, u64 done_bytes, u64 total_bytes) {
-  std::fprintf(stderr, "\rhashing %3.0f %%%s",
-               100.0 * static_cast<f64>(done_bytes) / static_cast<f64>(total_bytes),
-               done_bytes == total_bytes ? "\r\033[K" : "");
-  return true;
-}
-
 // The file's SHA-256; "" if the command asks for none. Throws if it is another than wanted.
 std::string checked_sha256(const InspectCommand& command, ModelFile& file) {
   if (!command.hash && command.sha256.empty()) return "";
-  const Sha256::Text found = file.sha256(isatty(STDERR_FILENO) != 0 ? show_progress : nullptr);
+  const Sha256::Text found = file.sha256();
   if (!command.sha256.empty() && !is_same_sha256(command.sha256, found)) {
     throw Failure{kExitRefused, "the file is another, or damaged: get it again\n  its SHA-256  " +
                                     std::string(found.data()) + "\n  wanted       " +

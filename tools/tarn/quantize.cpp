@@ -1,6 +1,4 @@
 // tarn quantize: converts a model file to another tensor type.
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -11,6 +9,7 @@
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/model_name.h"
+#include "tools/support/progress.h"
 #include "tools/tarn/commands.h"
 
 namespace tarn::tools {
@@ -31,11 +30,6 @@ struct QuantizeCommand {
   std::string type;
   bool requantize = false;
 };
-
-void show_rewritten(u64 done_bytes, u64 total_bytes) {
-  std::fprintf(stderr, "\r%5.1f of %.1f GB", static_cast<f64>(done_bytes) / 1e9,
-               static_cast<f64>(total_bytes) / 1e9);
-}
 
 void print_report(const QuantizeOptions& options, const QuantizeReport& report, f64 seconds) {
   if (!report.quantized_in.empty()) {
@@ -68,12 +62,14 @@ void run(QuantizeCommand& command) {
   }
   options.quant = *quant;
   if (command.requantize) options.requantize = Requantize::accept;
-  const bool terminal = isatty(STDERR_FILENO) != 0;
-  if (terminal) options.progress = show_rewritten;
+  Progress progress;
+  options.progress = [&](u64 done_bytes, u64 total_bytes) {
+    progress.show_bytes("writing", done_bytes, total_bytes);
+  };
   const auto start = std::chrono::steady_clock::now();
   const QuantizeReport report = quantize_file(options);
   const std::chrono::duration<f64> elapsed = std::chrono::steady_clock::now() - start;
-  if (terminal) std::fputs("\r\033[K", stderr);
+  progress.clear();
   print_report(options, report, elapsed.count());
 }
 

@@ -67,6 +67,7 @@ SessionFolder::~SessionFolder() {
 
 void SessionFolder::pump(u64 timeout_ns) {
   std::array<store::Event, 16> events;
+  if (on_wait_) on_wait_();
   const u32 n = store_.poll(events, timeout_ns);
   for (u32 i = 0; i < n; ++i) copy_.take(events[i]);
 }

@@ -2,6 +2,7 @@
 // have it open, not both.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -29,6 +30,8 @@ class SessionFolder {
   void close();
   reuse::SessionCopy& copy() { return copy_; }
   const store::Store& store() const { return store_; }  // while it is open
+  // Called while a call waits for the disk, until another one is set.
+  void on_wait(std::function<void()> tell) { on_wait_ = std::move(tell); }
   const std::string& path() const { return path_; }
 
   // What a file with exported sessions holds.
@@ -59,6 +62,7 @@ class SessionFolder {
   IoBackend* io_ = nullptr;  // nullptr: the disk still has requests, and uses the memory
   store::Store store_;
   reuse::SessionCopy copy_;
+  std::function<void()> on_wait_;
   bool is_open_ = false;
   bool restores_ = false;
   store::Cut before_{};  // the file's layout before it was extended; 0: there was none

@@ -13,6 +13,7 @@
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/model_name.h"
+#include "tools/support/progress.h"
 #include "tools/support/utc.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/store_view.h"
@@ -124,12 +125,24 @@ void find_sessions(SessionFolder& folder, Found& found) {
       &search);
 }
 
+u64 bytes_of_records(const store::Store& store) {
+  u64 n_bytes = 0;
+  reuse::each_record(store, [&](store::RecordRef, const store::IndexEntry& entry) {
+    n_bytes += store::RecordShape{entry.payload_bytes, entry.n_tokens}.record_bytes();
+  });
+  return n_bytes;
+}
+
 Found check_one(SessionFolder& folder, const char* file, bool removes) {
   Found found{.file = file};
   const store::StoreStats stats = folder.store().stats();
   found.n_heads = u64{stats.n_damaged_at_start} + stats.n_unread_at_start;
   SystemClock clock;
   const u64 begin_ns = clock.now_ns();
+  folder.on_wait([&folder, n_bytes = bytes_of_records(folder.store()),
+                  progress = std::make_shared<Progress>()] {
+    progress->show_bytes("verifying", folder.store().stats().bytes_read, n_bytes);
+  });
   found.done = value_of(folder.copy().check(
       {.removes = removes,
        .on_damage =
@@ -137,6 +150,7 @@ Found check_one(SessionFolder& folder, const char* file, bool removes) {
              static_cast<Found*>(context)->damages.push_back({damage, damage.why});
            },
        .context = &found}));
+  folder.on_wait({});
   found.seconds = seconds_of(clock.now_ns() - begin_ns);
   if (!found.damages.empty()) find_sessions(folder, found);
   return found;
@@ -217,8 +231,15 @@ void pack(const StoreCommand& command) {
     throw Failure{kExitRefused,
                   "the store has no sessions to pack: save one first (tarn run --session NAME)"};
   }
+  u64 n_bytes = 0;  // at most: what sessions share is read once
+  for (const SessionRow& row : rows) n_bytes += row.bytes;
+  folder.on_wait([&folder, n_bytes, before = folder.store().stats().bytes_read,
+                  progress = std::make_shared<Progress>()] {
+    progress->show_bytes("packing", folder.store().stats().bytes_read - before, n_bytes);
+  });
   const reuse::ExportDone done = value_of(
       folder.copy().pack({.path = command.file.c_str(), .names = names, .tenants = tenants}));
+  folder.on_wait({});
   std::fprintf(stderr, "sessions: %u, %llu tokens, %llu with their KV, %s in %s\n", done.n_sessions,
                count(done.n_tokens), count(done.n_slots), format_bytes(done.file_bytes).c_str(),
                command.file.c_str());

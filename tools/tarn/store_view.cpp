@@ -7,11 +7,13 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
+#include <memory>
 #include <system_error>
 
 #include "tools/support/count.h"
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/progress.h"
 #include "tools/support/utc.h"
 #include "tools/tarn/input_mark.h"
 #include "tools/tarn/kept_session.h"
@@ -332,6 +334,12 @@ void import_file(const StoreCommand& command) {
     std::vector<std::pair<std::string, reuse::ImportedSession>> sessions;
     std::optional<std::string_view> tenant;
     if (command.tenant) tenant = *command.tenant;
+    std::error_code unknown;
+    const u64 n_bytes = fs::file_size(command.file, unknown);
+    folder.on_wait(
+        [&folder, n_bytes = unknown ? 0 : n_bytes, progress = std::make_shared<Progress>()] {
+          progress->show_bytes("unpacking", folder.store().stats().bytes_written, n_bytes);
+        });
     value_of(folder.copy().read(
         {.path = command.file.c_str(),
          .name = command.as,
@@ -342,6 +350,7 @@ void import_file(const StoreCommand& command) {
                    {said(std::string(session.name), std::string(session.tenant)), session});
              },
          .context = &sessions}));
+    folder.on_wait({});
     for (const auto& [name, session] : sessions) print_imported(name, session);
   } else {
     tarn_unpacked done = TARN_INIT(tarn_unpacked);

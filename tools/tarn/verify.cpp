@@ -4,8 +4,6 @@
 // question for each fact.
 #include "tools/tarn/verify.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -24,6 +22,7 @@
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
+#include "tools/support/progress.h"
 #include "tools/support/stepping.h"
 #include "tools/tarn/commands.h"
 
@@ -115,12 +114,52 @@ struct Trial {
   }
 };
 
+// How far all trials are, by the tokens that they read and decode.
+class ExamProgress {
+ public:
+  ExamProgress(const VerifyCommand& command, const Exam& exam, u64 n_trials)
+      : n_document_(exam.document.size()), n_steps_(command.n_steps), n_trials_(n_trials) {
+    n_needles_ = exam.needles.size();
+  }
+  void begin_trial(u64 idx, const std::string& name) {
+    trial_idx_ = idx;
+    name_ = name + " (" + std::to_string(idx + 1) + " of " + std::to_string(n_trials_) + "): ";
+  }
+  void reading(u64 n) { tell("read ", n, n_document_, " tokens", n); }
+  void decoding(u64 n) {
+    tell("decoded ", n, n_steps_, " tokens", n_document_ + kDecodeWeight * n);
+  }
+  void asking(u64 n) {
+    tell("asked for ", n, n_needles_, " facts",
+         n_document_ + kDecodeWeight * (n_steps_ + n * kAnswerTokens));
+  }
+
+ private:
+  static constexpr u64 kDecodeWeight = 8;  // a decoded token takes about as long as so many read
+
+  void tell(const char* did, u64 n, u64 of, const char* what, u64 n_done) {
+    if (!progress_.is_due()) return;
+    const u64 n_trial = n_document_ + kDecodeWeight * (n_steps_ + n_needles_ * u64{kAnswerTokens});
+    const f64 share = static_cast<f64>(std::min(n_done, n_trial)) / static_cast<f64>(n_trial);
+    progress_.show(name_ + did + std::to_string(n) + " of " + std::to_string(of) + what,
+                   (static_cast<f64>(trial_idx_) + share) / static_cast<f64>(n_trials_));
+  }
+
+  Progress progress_;
+  u64 n_document_, n_steps_, n_trials_, n_needles_ = 0, trial_idx_ = 0;
+  std::string name_;
+};
+
 // Runs a trial with an engine of its own; keeps full attention's logits for the others.
 class Examinee {
  public:
   Examinee(const VerifyCommand& command, Config config, const Exam& exam, Trial& trial,
-           std::vector<f32>& full_logits)
-      : command_(command), exam_(exam), trial_(trial), full_logits_(full_logits) {
+           std::vector<f32>& full_logits, ExamProgress& progress)
+      : command_(command),
+        exam_(exam),
+        trial_(trial),
+        full_logits_(full_logits),
+        progress_(progress) {
     config.select = trial.select;
     own_ = std::make_unique<OwnEngine>(command.engine.model, config);
     session_ = value_of(own_->get().create_session());
@@ -131,25 +170,19 @@ class Examinee {
   void run() {
     read_document();
     decode_continuation();
-    for (const Needle& needle : exam_.needles) trial_.n_right += answers(needle) ? 1u : 0u;
+    for (u64 i = 0; i < exam_.needles.size(); ++i) {
+      progress_.asking(i);
+      trial_.n_right += answers(exam_.needles[i]) ? 1u : 0u;
+    }
   }
 
  private:
   engine::Engine& engine() { return own_->get(); }
 
   void read_document() {
-    const bool on_terminal = isatty(STDERR_FILENO) != 0;
     value_of(engine().feed(session_, exam_.document));
-    const auto begin = SteadyClock::now();
-    compute_all(engine(), session_, [&] {
-      if (!on_terminal) return;
-      const u32 n = engine().session_state(session_).sequence.n_slots();
-      const f64 spent_s = std::chrono::duration<f64>(SteadyClock::now() - begin).count();
-      const f64 left_s = n == 0 ? 0 : spent_s * (static_cast<f64>(exam_.document.size()) / n - 1);
-      std::fprintf(stderr, "\r%s: read %u of %zu tokens, %.0f s left   ", trial_.name.c_str(), n,
-                   exam_.document.size(), left_s);
-    });
-    if (on_terminal) std::fprintf(stderr, "\r%60s\r", "");
+    compute_all(engine(), session_,
+                [&] { progress_.reading(engine().session_state(session_).sequence.n_slots()); });
   }
 
   void decode_continuation() {
@@ -162,6 +195,7 @@ class Examinee {
     // waits for its index.
     row_idx_ = 0;
     for (bool done = false; !done;) {
+      progress_.decoding(row_idx_);
       const auto begin = SteadyClock::now();
       const engine::StepTrace& trace = step(engine());
       if (row_idx_ > 0) seconds += std::chrono::duration<f64>(SteadyClock::now() - begin).count();
@@ -229,6 +263,7 @@ class Examinee {
   const Exam& exam_;
   Trial& trial_;
   std::vector<f32>& full_logits_;  // [steps, n_vocab]
+  ExamProgress& progress_;
   std::unique_ptr<OwnEngine> own_;
   engine::SessionIdx session_ = 0;
   std::vector<f32> row_;
@@ -379,8 +414,12 @@ void run(VerifyCommand& command) {
   config.sessions_max = 1;
   std::vector<Trial> trials = trials_of(command, config.select);
   std::vector<f32> full_logits;
-  for (Trial& trial : trials) {
-    Examinee(command, config, exam, trial, full_logits).run();
+  {
+    ExamProgress progress(command, exam, trials.size());
+    for (u64 i = 0; i < trials.size(); ++i) {
+      progress.begin_trial(i, trials[i].name);
+      Examinee(command, config, exam, trials[i], full_logits, progress).run();
+    }
   }
   warn_of_unused_store(command.engine.store_dir, std::ranges::any_of(trials, &Trial::has_store));
   command.json ? print_as_json(command, trials, n_context) : print(command, trials);

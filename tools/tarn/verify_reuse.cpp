@@ -6,8 +6,6 @@
 // the fact by itself. What follows the prompt is given: the text that comes after its last passage,
 // and a question and its answer for each fact, with the prompt in front of each. All their rows'
 // logits are compared. An answer is right where each of its tokens is the best one.
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -24,6 +22,7 @@
 #include "tools/support/json.h"
 #include "tools/support/own_engine.h"
 #include "tools/support/passages.h"
+#include "tools/support/progress.h"
 #include "tools/support/stepping.h"
 #include "tools/tarn/verify.h"
 
@@ -160,14 +159,17 @@ class ReuseVerify {
   }
 
   std::vector<Trial>& trials() { return trials_; }
+  void end_progress() { progress_.clear(); }
   VerifyMark mark(u32 percent) { return lab::Probe(own_.get()).blend_mark(percent); }
 
   // Seconds that a prompt like this takes with all trials, by what its first passage takes.
   f64 estimate(const Prompt& prompt) {
+    doing_ = "estimating the time";
     const method::ChunkSpan first = prompt.chunks.front();
     const auto begin = SteadyClock::now();
     read_alone("estimate", Ids(prompt.ids.begin(), prompt.ids.begin() + first.end));
     const f64 token_s = seconds_since(begin) / first.end;
+    progress_.clear();
     const f64 n_layers = own_.get().spec().n_layers;
     u64 n_suffix = 0;
     for (const Suffix& suffix : prompt.suffixes) n_suffix += suffix.ids.size();
@@ -177,23 +179,46 @@ class ReuseVerify {
                       static_cast<f64>(n_suffix * trials_.size()));
   }
 
-  void run(const Prompt& prompt) {
+  void run(const Prompt& prompt, u64 idx, u64 n_prompts) {
+    const u64 n_parts = prompt.chunks.size() + trials_.size();
+    u64 n_done = 0;
+    const auto begin_part = [&](const std::string& part) {
+      doing_ =
+          "prompt " + std::to_string(idx + 1) + " of " + std::to_string(n_prompts) + ", " + part;
+      share_done_ =
+          (static_cast<f64>(idx) + static_cast<f64>(n_done++) / static_cast<f64>(n_parts)) /
+          static_cast<f64>(n_prompts);
+    };
     for (const method::ChunkSpan& chunk : prompt.chunks) {
+      begin_part("a passage alone");
       Ids ids(prompt.ids.begin(), prompt.ids.begin() + prompt.chunks[0].begin);  // BOS
       ids.insert(ids.end(), prompt.ids.begin() + chunk.begin, prompt.ids.begin() + chunk.end);
       read_alone("blended", ids);
     }
     full_logits_.clear();
-    for (Trial& trial : trials_) run(prompt, trial);
+    for (Trial& trial : trials_) {
+      begin_part(trial.name());
+      run(prompt, trial);
+    }
   }
 
  private:
   engine::Engine& engine() { return own_.get(); }
 
+  void compute(engine::SessionIdx session, u64 n_tokens) {
+    compute_all(engine(), session, [&] {
+      if (!progress_.is_due()) return;
+      const u32 n = engine().session_state(session).sequence.n_slots();
+      progress_.show(
+          doing_ + ": read " + std::to_string(n) + " of " + std::to_string(n_tokens) + " tokens",
+          share_done_);
+    });
+  }
+
   void read_alone(const char* tenant, const Ids& ids) {
     const auto session = value_of(engine().create_session({.tenant = tenant}));
     value_of(engine().feed(session, ids));
-    compute_all(engine(), session);
+    compute(session, ids.size());
     engine().destroy_session(session);
   }
 
@@ -208,7 +233,7 @@ class ReuseVerify {
     } else {
       value_of(engine().feed(session, prompt.ids));
     }
-    compute_all(engine(), session);
+    compute(session, prompt.ids.size());
     trial.seconds.push_back(seconds_since(begin));
     const kv::Reused reused = engine().session_state(session).generation.reused;
     trial.reused.n_placed += reused.n_placed;
@@ -222,7 +247,7 @@ class ReuseVerify {
       n_best_ = 0;
       value_of(engine().truncate(session, static_cast<u32>(prompt.ids.size())));
       value_of(engine().feed(session, suffix.ids));
-      compute_all(engine(), session);
+      compute(session, prompt.ids.size() + suffix.ids.size());
       if (!is_finite_) throw_not_finite(trial.name());
       if (suffix.n_answer == 0) continue;
       ++trial.n_facts;
@@ -255,6 +280,9 @@ class ReuseVerify {
   u64 n_vocab_;
   std::vector<Trial> trials_;
   std::vector<f32> full_logits_;  // of the prompt's rows, in the order of their suffixes
+  Progress progress_;
+  std::string doing_;
+  f64 share_done_ = 0;  // of all prompts
   // Of the trial under way.
   Trial* trial_ = nullptr;
   u64 n_rows_ = 0;
@@ -400,11 +428,9 @@ void verify_reuse(VerifyCommand& command) {
   const u64 n_prompts = n_prompts_in(command, verify.estimate(prompt));
   for (u64 i = 0; i < n_prompts; ++i) {
     if (i > 0) prompt = prompts.next();
-    verify.run(prompt);
-    if (isatty(STDERR_FILENO) != 0)
-      std::fprintf(stderr, "\rprompt %llu is read ", static_cast<unsigned long long>(i) + 1);
+    verify.run(prompt, i, n_prompts);
   }
-  if (isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "\r%40s\r", "");
+  verify.end_progress();
   const std::vector<Trial>& trials = verify.trials();
   command.json ? print_as_json(command, trials, n_prompts) : print(command, trials);
   const Trial* best = best_of(command, trials);

@@ -52,6 +52,37 @@ TEST_CASE("an answer as JSON is waited for with progress, too, and nothing of it
   CHECK(stopped.out.empty());
 }
 
+TEST_CASE("measurements that take long say how far they are, as text and for JSON") {
+  const test::TempFile text("long_text.txt");
+  std::string words;
+  for (u32 i = 0; i < 6000; ++i) words += "Sensor X" + std::to_string(i % 90) + " is hot. ";
+  tools::write_file(text.path(), words.data(), words.size());
+  struct Case {
+    const char* name;
+    std::vector<std::string> words;
+    const char* says;
+  };
+  const Case kCases[] = {
+      {"verify", {"verify", "--text", text.path(), "-c", "8192", "--json"}, " of 7): read "},
+      {"verify --reuse",
+       {"verify", "--reuse", "--text", text.path(), "--passage-tokens", "1024", "--json"},
+       "prompt 1 of 4, "},
+      {"eval", {"eval", "--text", text.path(), "--json"}, "read "},
+      {"calibrate", {"calibrate", "-c", "8192"}, "layers, with "},
+      {"an answer as JSON",
+       {"run", "-p", "Log.", "-n", "8000", "--ignore-eos", "--json"},
+       "answering: "},
+  };
+  for (const Case& each : kCases) {
+    const std::string name = each.name;
+    CAPTURE(name);
+    const test::Stopped stopped = test::stop_tarn(each.words, each.says, SIGINT);
+    CAPTURE(stopped.err);
+    CHECK(stopped.said);
+    CHECK(stopped.out.empty());
+  }
+}
+
 TEST_CASE("with -v all of the plan is said before anything is loaded") {
   const test::Ended ended = test::run_tarn({"run", "-p", "Log.", "-n", "1", "-v"});
   CHECK(ended.exit_code == 0);
