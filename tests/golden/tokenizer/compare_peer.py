@@ -2,11 +2,16 @@
 """Compares our ids with llama.cpp's on real vocabularies. For a maintainer; not part of the build.
 
     compare_peer.py --llama SOURCE --library DIR --vocabs DIR --test PROGRAM
-                    [--n 3000] [--seed S] [FAMILY ...]
+                    [--n 3000] [--seed S] [--short] [FAMILY ...]
+    compare_peer.py ... --pre NAME [NAME ...]
 
 SOURCE is a llama.cpp checkout (for its headers), --library the folder of libllama.so, --vocabs
 that of ggml-vocab-FAMILY.gguf (its models/), PROGRAM our test_runtime_text. Needs a C++ compiler.
-Each text is asked four times, with and without add_special and parse_special.
+Each text is asked four times, with and without add_special and parse_special. --short leaves out
+texts of 100,000 characters, on which llama.cpp's regex engine takes long or ends with its stack.
+
+With --pre the vocabulary is gpt-2's, and says that its pre-tokenizer is NAME ("all": one name of
+each row of our table); each text is asked once.
 """
 
 import argparse
@@ -22,6 +27,11 @@ import peer  # noqa: E402
 FAMILIES = """
 llama-spm phi-3 baichuan gpt-2 mpt llama-bpe qwen2 qwen35 command-r deepseek-coder deepseek-llm
 falcon refact starcoder gemma-4 gpt-neox aquila
+""".split()
+PRES = """
+gpt-2 llama-bpe qwen2 bailingmoe smollm falcon default deepseek-llm deepseek-coder deepseek-v3
+spark2_5 afmoe youtu tiny_aya qwen35 bloom viking tekken gpt-4o granite-embed-multi-97m kimi-k2
+superbpe seed-coder ufakzeka exaone-moe laguna minicpm5 jais-2
 """.split()
 SPECIALS = [
     text.encode()
@@ -63,27 +73,33 @@ def main():
         parser.add_argument(name, required=True)
     parser.add_argument("--n", type=int, default=3000, help="random texts a family")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--pre", nargs="+", default=[])
     parser.add_argument("families", nargs="*", default=FAMILIES)
     args = parser.parse_args()
+    print(f"seed {args.seed}", flush=True)
     rng = peer.new_random(args.seed)
     texts = (
         peer.curated()
         + SPECIALS
         + peer.each_category(40, rng)
         + peer.random_texts(rng, args.n, SPECIALS)
-        + peer.long_texts()
+        + ([] if args.short or args.pre else peer.long_texts())
     )
-    requests = [(flags, text) for text in texts for flags in range(4)]
+    requests = [(flags, text) for text in texts for flags in ([0] if args.pre else range(4))]
     with tempfile.TemporaryDirectory() as work:
         oracle = peer.Peer(args.llama, args.library, work)
-        for family in args.families:
-            oracle.ask(
-                Path(args.vocabs) / f"ggml-vocab-{family}.gguf",
-                requests,
-                Path(work) / f"{family}.cases",
-            )
+        folder, families = args.vocabs, args.families
+        if args.pre:
+            folder, families = work, PRES if args.pre == ["all"] else args.pre
+            for pre in families:
+                gpt2 = Path(args.vocabs) / "ggml-vocab-gpt-2.gguf"
+                peer.write_with_pre(gpt2, pre, Path(work) / f"ggml-vocab-{pre}.gguf")
+        for family in families:
+            vocab = Path(folder) / f"ggml-vocab-{family}.gguf"
+            oracle.ask(vocab, requests, Path(work) / f"{family}.cases")
             print(f"{family}: {len(texts)} texts, {len(requests)} requests", flush=True)
-        environment = {**os.environ, "TARN_VOCAB_DIR": args.vocabs, "TARN_TEXT_CASES": work}
+        environment = {**os.environ, "TARN_VOCAB_DIR": str(folder), "TARN_TEXT_CASES": work}
         sys.exit(
             subprocess.run(
                 [args.test, "--source-file=*real_vocab_test.cpp"], env=environment, check=False

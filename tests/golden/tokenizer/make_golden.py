@@ -55,16 +55,6 @@ CORPUS = (" ".join(peer.WORDS) + ". ") * 2 + (
 ) * 3
 
 
-def byte_chars():
-    """GPT-2's characters for bytes."""
-    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in own]
-    return {
-        **{byte: chr(byte) for byte in own},
-        **{byte: chr(256 + i) for i, byte in enumerate(others)},
-    }
-
-
 def train(words, n_merges):
     """Byte-pair encoding (Sennrich et al. 2016): the most frequent pair first, ties by text."""
     merges = []
@@ -90,7 +80,7 @@ def train(words, n_merges):
 
 
 def train_bpe(pattern):
-    chars = byte_chars()
+    chars = peer.byte_chars()
     words = collections.Counter(
         tuple(chars[byte] for byte in word.encode()) for word in regex.findall(pattern, CORPUS)
     )
@@ -118,7 +108,7 @@ def build_vocab(family, lines):
         # Every third score is its neighbour's: ties go to the left.
         tokens += [(piece, "normal", -float(i - i % 3)) for i, piece in enumerate(pieces)]
     else:
-        chars = byte_chars()
+        chars = peer.byte_chars()
         tokens += [(chars[byte], "normal", 0.0) for byte in range(256)]
         joined = [merge.replace(" ", "") for merge in merges]
         tokens += [(text, "normal", 0.0) for text in dict.fromkeys(joined)]

@@ -277,5 +277,48 @@ def read_answers(path):
     return answers
 
 
+def byte_chars():
+    """GPT-2's characters for bytes."""
+    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in own]
+    return {
+        **{byte: chr(byte) for byte in own},
+        **{byte: chr(256 + i) for i, byte in enumerate(others)},
+    }
+
+
+def text_value(text):
+    return struct.pack("<Q", len(text)) + text
+
+
+def write_bpe(path, pre, tokens, merges):
+    """A vocabulary file of byte-level BPE, without special tokens."""
+
+    def key(name, kind, value):
+        return text_value(name.encode()) + struct.pack("<I", kind) + value
+
+    def texts(values):
+        return struct.pack("<IQ", 8, len(values)) + b"".join(map(text_value, values))
+
+    keys = [
+        key("general.architecture", 8, text_value(b"llama")),
+        key("tokenizer.ggml.model", 8, text_value(b"gpt2")),
+        key("tokenizer.ggml.pre", 8, text_value(pre.encode())),
+        key("tokenizer.ggml.tokens", 9, texts(tokens)),
+        key("tokenizer.ggml.merges", 9, texts(merges)),
+    ]
+    head = b"GGUF" + struct.pack("<IQQ", 3, 0, len(keys))
+    Path(path).write_bytes(head + b"".join(keys))
+
+
+def write_with_pre(vocab, pre, path):
+    """A vocabulary file without tensors, with another pre-tokenizer."""
+    data = Path(vocab).read_bytes()
+    key = text_value(b"tokenizer.ggml.pre") + struct.pack("<I", 8)
+    begin = data.index(key) + len(key)
+    (n_bytes,) = struct.unpack_from("<Q", data, begin)
+    Path(path).write_bytes(data[:begin] + text_value(pre.encode()) + data[begin + 8 + n_bytes :])
+
+
 def new_random(seed):
     return random.Random(seed)

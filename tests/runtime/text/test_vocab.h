@@ -27,7 +27,7 @@ inline std::string utf8_of(u32 code_point) {
 inline std::string byte_char(u8 byte) { return utf8_of(kCharOfByte[byte]); }
 
 struct TestVocab {
-  std::string pre{};  // empty: SPM
+  std::string pre{};  // empty: SPM; "gemma4": BPE of characters
   std::vector<std::string> texts{}, merges{};
   std::vector<i32> kinds{};
   std::vector<f32> scores{};
@@ -35,6 +35,7 @@ struct TestVocab {
   bool adds_bos = false, adds_eos = false, adds_space_prefix = true;
 
   bool spm() const { return pre.empty(); }
+  bool gemma4() const { return pre == "gemma4"; }
 
   u32 add(const std::string& text, TokenKind kind = TokenKind::normal, f32 score = 0.0f) {
     texts.push_back(text);
@@ -53,28 +54,35 @@ struct TestVocab {
     if (!find(left + right)) add(left + right);
   }
 
-  // <unk>, <s>, </s> and the bytes, as SentencePiece begins; or the 256 characters of bytes.
+  // <unk>, <s>, </s> and the bytes, as SentencePiece begins; the 256 characters of bytes; or the
+  // bytes and some characters.
   static TestVocab begin(const std::string& pre) {
     TestVocab vocab;
     vocab.pre = pre;
-    if (!vocab.spm()) {
+    if (!vocab.spm() && !vocab.gemma4()) {
       for (u32 byte = 0; byte < 256; ++byte) vocab.add(byte_char(static_cast<u8>(byte)));
       return vocab;
     }
-    vocab.add("<unk>", TokenKind::unknown);
-    vocab.bos = vocab.add("<s>", TokenKind::control);
-    vocab.eos = vocab.add("</s>", TokenKind::control);
+    if (vocab.spm()) {
+      vocab.add("<unk>", TokenKind::unknown);
+      vocab.bos = vocab.add("<s>", TokenKind::control);
+      vocab.eos = vocab.add("</s>", TokenKind::control);
+    }
     for (u32 byte = 0; byte < 256; ++byte) {
       char text[8];
       std::snprintf(text, sizeof text, "<0x%02X>", byte);
       vocab.add(text, TokenKind::byte);
     }
+    if (!vocab.gemma4()) return vocab;
+    for (const char* text : {"a", "b", "c", "\u2581", "\u00e9", "\n", "\n\n", "1"}) vocab.add(text);
+    vocab.bos = vocab.add("<s>", TokenKind::control);
+    vocab.adds_bos = true;  // whatever the file says
     return vocab;
   }
 
   test::GgufImage image() const {
     test::GgufImage image;
-    image.set_string("tokenizer.ggml.model", spm() ? "llama" : "gpt2");
+    image.set_string("tokenizer.ggml.model", spm() ? "llama" : gemma4() ? pre : "gpt2");
     image.set_strings("tokenizer.ggml.tokens", texts);
     image.set_i32s("tokenizer.ggml.token_type", kinds);
     image.set_bool("tokenizer.ggml.add_bos_token", adds_bos);
@@ -111,7 +119,8 @@ class SlowTokenizer {
     for (const Fragment& fragment : fragments(text, options)) {
       if (fragment.id) out.push_back(*fragment.id);
       if (!fragment.id && vocab_.spm()) encode_spm((space_first ? " " : "") + fragment.text, out);
-      if (!fragment.id && !vocab_.spm()) encode_bpe(fragment.text, out);
+      if (!fragment.id && vocab_.gemma4()) encode_lines(fragment.text, out);
+      if (!fragment.id && !vocab_.spm() && !vocab_.gemma4()) encode_bpe(fragment.text, out);
       space_first = fragment.id && vocab_.spm() && vocab_.adds_space_prefix;
     }
     if (options.add_special && vocab_.adds_eos) out.push_back(*vocab_.eos);
@@ -193,6 +202,31 @@ class SlowTokenizer {
         return found == ranks_.end() ? std::optional<f64>() : std::optional<f64>(found->second);
       });
       for (const std::string& symbol : symbols) out.push_back(ids_.at(symbol));
+    }
+  }
+
+  void encode_lines(const std::string& text, std::vector<TokenId>& out) const {
+    for (u64 at = 0; at < text.size();) {
+      const bool newlines = decode_lenient(text, at).value == '\n';
+      std::vector<std::string> symbols;
+      std::string whole;
+      while (at < text.size()) {
+        const CodePoint point = decode_lenient(text, at);
+        if ((point.value == '\n') != newlines) break;
+        symbols.push_back(text[at] == ' ' ? "\u2581" : utf8_of(point.value));
+        whole += symbols.back();
+        at += point.n_bytes;
+      }
+      if (newlines && ids_.count(whole) > 0) symbols = {whole};
+      join(symbols, [&](const std::string& left, const std::string& right) {
+        const auto found = ranks_.find({left, right});
+        return found == ranks_.end() ? std::optional<f64>() : std::optional<f64>(found->second);
+      });
+      for (const std::string& symbol : symbols) {
+        const auto id = ids_.find(symbol);
+        if (id != ids_.end()) out.push_back(id->second);
+        for (const char c : id == ids_.end() ? symbol : "") out.push_back(static_cast<u8>(c));
+      }
     }
   }
 

@@ -16,7 +16,7 @@
 namespace tarn::text::tokenizer_test {
 namespace {
 
-const std::string kFamilies[] = {"", "gpt-2", "llama-bpe", "qwen2"};
+const std::string kFamilies[] = {"", "gpt-2", "llama-bpe", "qwen2", "gemma4"};
 
 // Few letters, so that random words meet the merges; spaces, a character of two bytes, one of
 // three.
@@ -63,7 +63,7 @@ TestVocab random_vocab(test::Random& random, const std::string& pre) {
     vocab.bos = vocab.add("<bos>", TokenKind::control);
     vocab.eos = vocab.add("<e>", TokenKind::control);
   }
-  vocab.adds_bos = random.below(2) == 0;
+  vocab.adds_bos = random.below(2) == 0 || vocab.gemma4();
   vocab.adds_eos = random.below(2) == 0;
   vocab.adds_space_prefix = random.below(3) != 0;
   return vocab;
@@ -312,7 +312,8 @@ TEST_CASE("what a user wrote becomes no control token and no marker") {
       Ids ids;
       for (const char c : text) {
         const u8 byte = static_cast<u8>(c);
-        ids.push_back(pre.empty() ? 3u + byte : *vocab.find(byte_char(byte)));
+        if (vocab.gemma4()) ids.push_back(vocab.find(std::string(1, c)).value_or(byte));
+        if (!vocab.gemma4()) ids.push_back(vocab.spm() ? 3u + byte : *vocab.find(byte_char(byte)));
       }
       return ids;
     };

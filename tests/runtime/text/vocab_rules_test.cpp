@@ -102,6 +102,27 @@ TEST_CASE("BOS and EOS as the family and the file say") {
   CHECK(encode(*built.tokenizer, "")->empty());
 }
 
+TEST_CASE("Gemma 4 begins with BOS whatever the file says, and its </s> is text") {
+  TestVocab vocab = TestVocab::begin("gemma4");
+  const u32 turn = vocab.add("<turn|>", TokenKind::control);
+  const u32 closing = vocab.add("</s>", TokenKind::control);
+  vocab.adds_bos = false;
+  const VocabFile alone(vocab.image());
+  REQUIRE(hint_of(alone.tokenizer) == "no error");
+  CHECK(alone.tokenizer->is_end(closing));
+  vocab.add("<|tool_response>", TokenKind::control);
+  const VocabFile built(vocab.image());
+  REQUIRE(hint_of(built.tokenizer) == "no error");
+  CHECK(*encode(*built.tokenizer, "", {.add_special = true}) == Ids{*vocab.bos});
+  CHECK(built.tokenizer->is_end(turn));
+  CHECK_FALSE(built.tokenizer->is_end(closing));
+  CHECK(*encode(*built.tokenizer, "a \u00e9\u00e8\n\n") ==
+        Ids{*vocab.find("a"), *vocab.find("\u2581"), *vocab.find("\u00e9"), 0xC3, 0xA8,
+            *vocab.find("\n\n")});
+  CHECK(shown(*built.tokenizer, {*vocab.find("a"), *vocab.find("\u2581"), 0xC3, 0xA8}) ==
+        "a \u00e8");
+}
+
 TEST_CASE("aliases of pre-tokenizers") {
   struct Alias {
     const char* name;

@@ -94,9 +94,9 @@ TEST_CASE("ids do not depend on the window") {
 TEST_CASE("special tokens that overlap for ever are taken as in one pass") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
-  for (const char* pre : {"", "qwen2"}) {
+  for (const char* pre : {"", "qwen2", "gemma4"}) {
     TestVocab vocab = TestVocab::begin(pre);
-    for (const u32 n : {2u, 3u, 5u, 8u, 12u}) {  // as Gemma's
+    for (const u32 n : {3u, 4u, 5u, 8u, 12u}) {  // as Gemma's
       vocab.add(std::string(n, '\n'), TokenKind::user_defined);
     }
     for (const char* text : {"xyx", "yxy", "xx", "yyxx", "xyxyxy", "yyy", "xxyxx"}) {
@@ -151,6 +151,23 @@ TEST_CASE("a long text is cut at words, and a run that tokens join between two o
         CHECK(*ids == *encode(*built.tokenizer, text));
       }
     }
+  }
+}
+
+TEST_CASE("a line is cut as a word, where merges are of characters") {
+  TestVocab vocab = TestVocab::begin("gemma4");
+  for (const char* text : {"a", "\u00e9", "\u2581"}) {
+    for (const u32 n : {1u, 2u, 4u}) vocab.add_merge(repeated(text, n), repeated(text, n));
+  }
+  vocab.add_merge("\u2581", "a");
+  const VocabFile built(vocab.image());
+  REQUIRE(hint_of(built.tokenizer) == "no error");
+  for (const char* run : {"a", " ", "\u00e9", " a", "\u4e2d", "\xFF", "aaab", "\na", "ab c"}) {
+    CAPTURE(run);
+    const std::string text = "x" + repeated(run, 20'001) + "y";
+    const auto ids = encode_in_windows(*built.tokenizer, text, {}, 600);
+    REQUIRE(hint_of(ids) == "no error");
+    CHECK(*ids == *encode(*built.tokenizer, text));
   }
 }
 
