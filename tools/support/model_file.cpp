@@ -149,8 +149,8 @@ std::string ModelFile::chat_template() {
 }
 
 std::string ModelFile::text_key(const char* key, const std::string& otherwise) {
-  constexpr u64 kTextBytesMax = 64 * kKiB;
-  const auto text = value_of(gguf_.get_string(key, bump_, kTextBytesMax));
+  constexpr u64 kKeyBytesMax = 64 * kKiB;
+  const auto text = value_of(gguf_.get_string(key, bump_, kKeyBytesMax));
   return text ? std::string(*text) : otherwise;
 }
 

@@ -16,7 +16,7 @@ using model::GgufKey;
 using model::GgufTensor;
 using model::GgufType;
 
-constexpr u64 kTextBytesMax = 4 * kKiB;  // of one shown text
+constexpr u64 kFactBytesMax = 4 * kKiB;  // of one shown text
 constexpr u64 kLayersShownMax = 4096;
 constexpr size_t kDetailsMax = 8;  // of one reason
 
@@ -42,9 +42,9 @@ std::optional<T> stated(Result<std::optional<T>> value) {
 }
 
 std::optional<std::string> text_of(const GgufFile& file, std::string_view key) {
-  std::vector<std::byte> memory(kTextBytesMax + 1);
+  std::vector<std::byte> memory(kFactBytesMax + 1);
   Bump bump(memory);
-  const auto text = stated(file.get_string(key, bump, kTextBytesMax));
+  const auto text = stated(file.get_string(key, bump, kFactBytesMax));
   return text ? std::optional(std::string(*text)) : std::nullopt;
 }
 
