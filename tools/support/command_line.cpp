@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <type_traits>
+#include <vector>
 
 #include "tools/support/exit_code.h"
 #include "tools/support/wrapped.h"
@@ -215,8 +217,13 @@ bool CommandLine::has_subcommand(const std::string& name) const {
 }
 
 std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
+  // llama.cpp's spelling with one dash would be -n with the value "gl".
+  std::vector<const char*> words(argv, argv + argc);
+  for (const char*& word : words) {
+    if (std::strcmp(word, "-ngl") == 0) word = "--ngl";
+  }
   try {
-    app_->parse(argc, argv);
+    app_->parse(argc, words.data());
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     return app_->exit(error) == 0 ? kExitOk : kExitUsage;

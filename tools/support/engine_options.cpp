@@ -242,15 +242,7 @@ void EngineOptions::add_to(const Command& command, const std::string& context_de
                   "configuration file (TOML; keys: configs/README.md); may be repeated, a later "
                   "file overrides an earlier one, and options override files")
       .one_value_each();
-  // llama.cpp's users write -ngl by habit; it must not be read as another option.
-  command
-      .add_option_function<std::string>(
-          "--n-gpu-layers,--ngl", [](const std::string&) {},
-          "0 (also -ngl): a model is on the GPU as a whole or not at all, see --device")
-      .check([](const std::string& n) {
-        return n == "0" ? ""
-                        : "a model is on the GPU as a whole or not at all: use --device instead";
-      });
+  foreign.add_to(command, ForeignOptions::Of::answers, "tarn warning: ");
   command.add_flag("-v,--verbose", verbose, "show the engine's messages while it starts");
 }
 
@@ -276,7 +268,8 @@ Config EngineOptions::config() const {
   if (!store_dir.empty()) set_store(config, store_dir);
   set_choice(config, "kv.type", kv_type);
   set_choice(config, "cpu.isa", isa);
-  set_choice(config, "device.kind", device);
+  const bool on_cpu = foreign.wants_cpu() && !device;
+  set_choice(config, "device.kind", on_cpu ? std::optional<std::string>("cpu") : device);
   set_choice(config, "io.backend", io);
   set_choice(config, "memory.lock", lock);
   if (budget != "auto") {

@@ -12,6 +12,7 @@
 #include "runtime/api/tarn.h"
 #include "runtime/config/config.h"
 #include "tools/support/command_line.h"
+#include "tools/support/foreign_options.h"
 
 namespace tarn::tools {
 
@@ -26,6 +27,7 @@ struct EngineOptions {
   std::optional<u32> rows_max, sessions_max;
   std::string store_dir;  // empty: none
   bool verbose = false;
+  ForeignOptions foreign;
 
   // Adds the options to a command. `context_default`: what -c is where it is not given.
   void add_to(const Command& command, const std::string& context_default = "the model's");

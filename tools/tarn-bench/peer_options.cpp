@@ -2,60 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <string_view>
 
 #include "runtime/model/kv_type.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 
 namespace tarn::bench {
-namespace {
-
-std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> values(1);
-  for (const char c : list) {
-    if (c == ',') {
-      values.emplace_back();
-    } else {
-      values.back() += c;
-    }
-  }
-  return values;
-}
-
-// Returns what is wrong with a list whose values are all in `allowed`, or "".
-std::string not_in(const std::string& list, const std::vector<std::string>& allowed) {
-  for (const std::string& value : split(list)) {
-    if (std::ranges::find(allowed, value) != allowed.end()) continue;
-    std::string names;
-    for (const std::string& name : allowed) names += (names.empty() ? "" : ", ") + name;
-    return "'" + value + "' is none of " + names;
-  }
-  return "";
-}
-
-std::string not_numbers(const std::string& list) {
-  for (const std::string& value : split(list)) {
-    const std::string digits = value.starts_with('-') ? value.substr(1) : value;
-    if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos)
-      return "'" + value + "' is not a number of layers";
-  }
-  return "";
-}
-
-// Names an option whose values are not all `meant`, what is done anyway.
-void say_unused(const char* flag, const std::string& list,
-                const std::vector<std::string_view>& meant, const char* why) {
-  const std::vector<std::string> values = split(list);
-  const bool is_meant = std::ranges::all_of(values, [&](const std::string& value) {
-    return std::ranges::find(meant, std::string_view(value)) != meant.end();
-  });
-  if (list.empty() || is_meant) return;
-  std::fprintf(stderr, "tarn-bench: %s %s changes nothing: %s\n", flag, list.c_str(), why);
-}
-
-}  // namespace
-
 std::vector<tools::Option> PeerOptions::add_to(const tools::Command& app) {
   const auto type_k = app.add_option("--ctk,--cache-type-k", types_k,
                                      "number format of K and V " + tools::default_of("kv.type"))
@@ -67,35 +19,13 @@ std::vector<tools::Option> PeerOptions::add_to(const tools::Command& app) {
                      "measured")
           .delimiter(',')
           .is_member(tools::names_of(kKvTypeNames));
-  app.add_option("--n-gpu-layers,--ngl", n_gpu_layers,
-                 "0: --device cpu; others change nothing: a model is on the GPU as a whole or not "
-                 "at all")
-      .check(not_numbers);
-  app.add_option("--flash-attn,--fa", flash_attention,
-                 "changes nothing: attention is always computed in tiles")
-      .check([](const std::string& list) {
-        return not_in(list, {"0", "1", "off", "on", "auto"});
-      });
-  app.add_option("--mmap", mmap, "changes nothing: weights are read, not mapped")
-      .check([](const std::string& list) {
-        return not_in(list, {"0", "1"});
-      });
-  app.add_option("--split-mode,--sm", split_mode, "changes nothing: one GPU has the model")
-      .check([](const std::string& list) {
-        return not_in(list, {"none", "layer", "row"});
-      });
+  foreign.add_to(app, tools::ForeignOptions::Of::llama_bench, "tarn-bench: ");
   return {type_k, type_v};
 }
 
 void PeerOptions::apply(Options* options) const {
   options->kv_types = kv_types_of(types_k, types_v);
-  if (n_gpu_layers == "0" && !options->device) options->device = "cpu";
-  if (n_gpu_layers != "0")
-    say_unused("-ngl", n_gpu_layers, {},
-               "a model is on the GPU as a whole or not at all, and --device chooses");
-  say_unused("-fa", flash_attention, {"1", "on", "auto"}, "attention is always computed in tiles");
-  say_unused("-mmp", mmap, {"0"}, "weights are read, not mapped");
-  say_unused("-sm", split_mode, {"none"}, "one GPU has the model");
+  if (foreign.wants_cpu() && !options->device) options->device = "cpu";
 }
 
 std::vector<std::string> with_two_dashes(int argc, char** argv) {

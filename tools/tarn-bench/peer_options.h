@@ -1,23 +1,23 @@
-// llama-bench's options that have no meaning here, or another one: scripts may pass them. An option
-// that changes nothing is named once on standard error.
+// llama-bench's options that have no meaning here (foreign_options.h), or another one.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "tools/support/command_line.h"
+#include "tools/support/foreign_options.h"
 #include "tools/tarn-bench/runner.h"
 
 namespace tarn::bench {
 
 // The options of peers, as the command line gives them.
 struct PeerOptions {
-  std::string n_gpu_layers, flash_attention, mmap, split_mode;
+  tools::ForeignOptions foreign;
   std::vector<std::string> types_k, types_v;
 
   // Returns the options of the KV types.
   std::vector<tools::Option> add_to(const tools::Command& app);
-  // Sets the options that have a meaning here, and says which have none. Throws tools::Failure.
+  // Sets the options that have a meaning here. Throws tools::Failure.
   void apply(Options* options) const;
 };
 

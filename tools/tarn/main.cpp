@@ -70,11 +70,6 @@ int run_command_line(int argc, char** argv) {
     std::fprintf(stderr, "tarn: no command '%s'; tarn --help lists them\n", argv[1]);
     return tarn::tools::kExitUsage;
   }
-  // llama.cpp's spelling with one dash would be -n with the value "gl".
-  static char gpu_layers[] = "--ngl";
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "-ngl") == 0) argv[i] = gpu_layers;
-  }
   const char* const help[] = {"tarn", "--help"};
   const auto code = argc > 1 ? app.parse(argc, argv) : app.parse(2, help);
   return code.value_or(tarn::tools::kExitOk);
