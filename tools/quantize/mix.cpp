@@ -1,6 +1,10 @@
 #include "tools/quantize/mix.h"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
+
+#include "tools/quantize/type_ids.h"
 
 namespace tarn::tools {
 namespace {
@@ -22,6 +26,39 @@ bool is_70b(const MixModel& model) {
   return model.n_layers == 80 && model.n_heads != model.n_kv_heads;
 }
 
+// general.file_type, llama.cpp's number for the type of most tensors; and llama.cpp's replacement
+// for rows that are not a whole number of blocks, the type itself if it has none.
+struct TypeRow {
+  TensorType type;
+  u32 file_type;
+  TensorType shorter;
+};
+
+constexpr TypeRow kTypeRows[] = {
+    {TensorType::f32, 0, TensorType::f32},
+    {TensorType::f16, 1, TensorType::f16},
+    {TensorType::q4_0, 2, TensorType::q4_0},
+    {kQ4_1, 3, kQ4_1},
+    {TensorType::q8_0, 7, TensorType::q8_0},
+    {TensorType::q5_0, 8, TensorType::q5_0},
+    {kQ5_1, 9, kQ5_1},
+    {kQ3K, 11, TensorType::q4_0},
+    {TensorType::q4_k, 14, TensorType::q5_0},
+    {TensorType::q5_k, 16, kQ5_1},
+    {TensorType::q6_k, 18, TensorType::q8_0},
+    {kQ2K, 10, TensorType::q4_0},
+    {kIq4Nl, 25, kIq4Nl},
+    {kIq4Xs, 30, kIq4Nl},
+    {TensorType::bf16, 32, TensorType::bf16},
+    {kMxfp4, 38, kMxfp4},
+};
+constexpr u32 kFileTypeQ4KM = 15;
+
+const TypeRow& row_of(TensorType type) {
+  return *std::find_if(std::begin(kTypeRows), std::end(kTypeRows),
+                       [&](const TypeRow& row) { return row.type == type; });
+}
+
 TensorType type_in_q4_k_m(const MixModel& model, std::string_view name) {
   const bool output = name == "output.weight" || (model.tied_output && name == "token_embd.weight");
   const bool attn_v = name.ends_with(".attn_v.weight"), down = name.ends_with(".ffn_down.weight");
@@ -33,6 +70,12 @@ TensorType type_in_q4_k_m(const MixModel& model, std::string_view name) {
 }
 
 }  // namespace
+
+std::string quant_names() {
+  std::string names;
+  for (const auto& traits : kernels::kTypeTraits) names += std::string(traits.name) + ", ";
+  return names + "q4_k_m";
+}
 
 std::optional<Quant> parse_quant(std::string_view name) {
   if (name == "q4_k_m") return Quant{TensorType::q4_k, Quant::Mix::q4_k_m};
@@ -47,28 +90,7 @@ std::string_view quant_name(Quant quant) {
 }
 
 u32 file_type(Quant quant) {
-  if (quant.mix == Quant::Mix::q4_k_m) return 15;
-  switch (quant.type) {
-    case TensorType::f32:
-      return 0;
-    case TensorType::f16:
-      return 1;
-    case TensorType::q4_0:
-      return 2;
-    case TensorType::q8_0:
-      return 7;
-    case TensorType::q5_0:
-      return 8;
-    case TensorType::q4_k:
-      return 14;
-    case TensorType::q5_k:
-      return 16;
-    case TensorType::q6_k:
-      return 18;
-    case TensorType::bf16:
-      return 32;
-  }
-  return 0;
+  return quant.mix == Quant::Mix::q4_k_m ? kFileTypeQ4KM : row_of(quant.type).file_type;
 }
 
 bool gets_more_bits(u32 layer, u32 n_layers) {
@@ -81,10 +103,8 @@ TensorType type_for_rows(TensorType type, u64 row_elems) {
     return row_elems % kernels::type_traits(t).block_elems == 0;
   };
   if (fits(type)) return type;
-  const TensorType shorter = type == TensorType::q4_k   ? TensorType::q5_0
-                             : type == TensorType::q5_k ? TensorType::q8_0
-                             : type == TensorType::q6_k ? TensorType::q8_0
-                                                        : type;
+  TensorType shorter = row_of(type).shorter;
+  if (kernels::type_traits(static_cast<u32>(shorter)) == nullptr) shorter = TensorType::q8_0;
   return fits(shorter) ? shorter : TensorType::f16;
 }
 

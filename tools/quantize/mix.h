@@ -6,11 +6,12 @@
 //
 // Vectors, norms and everything else that is not a weight matrix stay as they are. A matrix with
 // rows that are not a whole number of the type's blocks gets llama.cpp's replacement. That is q5_0
-// for q4_k, q8_0 for q6_k, and f16 if the rows are not a multiple of 32 either. For q5_k llama.cpp
-// takes q5_1, which this build lacks; q8_0 replaces it.
+// for q4_k, q5_1 for q5_k, q8_0 for q6_k, q4_0 for q2_k and q3_k, iq4_nl for iq4_xs, and f16 if the
+// rows are not a multiple of 32 either.
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "kernels/quant/tensor_type.h"
@@ -22,8 +23,8 @@ struct Quant {
   enum class Mix : u8 { none, q4_k_m } mix = Mix::none;
 };
 
-inline constexpr const char* kQuantNames =
-    "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k, q5_k, q6_k, q4_k_m";
+// "f32, f16, ..., q4_k_m": what parse_quant() knows, for messages.
+std::string quant_names();
 std::optional<Quant> parse_quant(std::string_view name);
 std::string_view quant_name(Quant quant);
 // general.file_type: llama.cpp's number for the type of most tensors.

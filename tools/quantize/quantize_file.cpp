@@ -14,6 +14,7 @@
 #include <span>
 
 #include "kernels/quant/dequant.h"
+#include "tools/quantize/blocks.h"
 #include "tools/quantize/quantizer.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/gguf_write.h"
@@ -30,7 +31,6 @@ using model::GgufType;
 constexpr const char* kFileType = "general.file_type";
 constexpr const char* kVersion = "general.quantization_version";
 constexpr u32 kQuantizationVersion = 2;  // of the K types' layout; the only one in use
-constexpr f32 kF16Max = 65504;
 
 [[noreturn]] void refuse(std::string text) { throw Failure{kExitRefused, std::move(text)}; }
 

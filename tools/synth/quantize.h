@@ -11,7 +11,8 @@
 
 namespace tarn::synth {
 
-// values.size() is a multiple of the type's block.
+// values.size() is a multiple of the type's block. Throws std::invalid_argument for types with
+// uneven levels, which cannot hold these values.
 std::vector<u8> quantize(kernels::TensorType type, std::span<const f32> values);
 
 }  // namespace tarn::synth

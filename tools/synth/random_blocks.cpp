@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "tools/quantize/blocks.h"
 #include "tools/support/gguf_write.h"
 
 namespace tarn::synth {
@@ -50,21 +51,35 @@ struct ScaleTable {
   }
 };
 
-// Sub-block scales of the K types: kSubLow .. kSubLow + 27, so that six bits hold them and the
-// minima, which differ from them by -1..1.
-constexpr u32 kSubLow = 34, kSubSteps = 28;
+// Scales of sub-blocks: whole numbers low .. low + steps - 1, all equally likely.
+struct SubScales {
+  u32 low, steps;
 
-f64 sub_scale_mean_square() {
-  f64 sum = 0;
-  for (u32 i = 0; i < kSubSteps; ++i) sum += (kSubLow + i) * (kSubLow + i);
-  return sum / kSubSteps;
-}
+  // One of them for each of 64 values.
+  u32 pick(u64 bits) const { return low + (static_cast<u32>(bits & 63) * steps >> 6); }
+  f64 mean_square() const {
+    f64 sum = 0;
+    for (u32 i = 0; i < steps; ++i) sum += (low + i) * (low + i);
+    return sum / steps;
+  }
+};
+// They fill the bits that hold them, minima that differ from them by -1..1 included.
+constexpr SubScales kSubs6{34, 28};        // q4_k, q5_k, q6_k
+constexpr SubScales kSubs4{9, 6};          // q2_k
+constexpr SubScales kSubsSigned6{17, 15};  // q3_k, iq4_xs
 
 // Mean square of offset + {0 .. n-1}, all equally likely.
 f64 code_mean_square(i32 n, f64 offset) {
   f64 sum = 0;
   for (i32 i = 0; i < n; ++i) sum += (i + offset) * (i + offset);
   return sum / n;
+}
+
+f64 level_mean_square(TensorType type) {
+  f64 sum = 0;
+  const auto levels = tools::block_form(type).levels;
+  for (const i8 level : levels) sum += static_cast<f64>(level) * static_cast<f64>(level);
+  return sum / static_cast<f64>(levels.size());
 }
 
 void put_u16(u8* out, u16 value) { std::memcpy(out, &value, sizeof value); }
@@ -81,16 +96,61 @@ void fill_q8_0(f32 rms, FastRandom& random, std::span<u8> out) {
   }
 }
 
-// q4_0 and q5_0. Codes reach one step further down than up; scales of either sign keep the mean at
-// 0. n_codes is even.
-void fill_centred(i32 n_codes, u64 block_bytes, f32 rms, FastRandom& random, std::span<u8> out) {
-  const i32 least = -(n_codes / 2);
-  const f64 unit = std::sqrt(code_mean_square(n_codes, least) * ScaleTable::mean_square());
-  const ScaleTable scales(rms / unit, 0);
+// Types with d alone. Codes reach one step further down than up, or have uneven levels; scales of
+// either sign keep the mean at 0.
+void fill_signed(f64 codes_mean_square, u64 block_bytes, f32 rms, FastRandom& random,
+                 std::span<u8> out) {
+  const ScaleTable scales(rms / std::sqrt(codes_mean_square * ScaleTable::mean_square()), 0);
   for (u64 at = 0; at < out.size(); at += block_bytes) {
     const u64 bits = random.next();
     const auto sign = static_cast<u16>(bits >> 48 & 0x8000);
     put_u16(out.data() + at, static_cast<u16>(scales.d[bits % kScaleSteps] | sign));
+  }
+}
+
+void fill_q4_0(f32 rms, FastRandom& random, std::span<u8> out) {
+  fill_signed(code_mean_square(16, -8), 18, rms, random, out);
+}
+
+void fill_q5_0(f32 rms, FastRandom& random, std::span<u8> out) {
+  fill_signed(code_mean_square(32, -16), 22, rms, random, out);
+}
+
+void fill_iq4_nl(f32 rms, FastRandom& random, std::span<u8> out) {
+  fill_signed(level_mean_square(tools::kIq4Nl), 18, rms, random, out);
+}
+
+// q4_1 and q5_1: the offset is -d * (half of the code range).
+void fill_offset(i32 n_codes, u64 block_bytes, f32 rms, FastRandom& random, std::span<u8> out) {
+  const f64 middle = (n_codes - 1) / 2.0;
+  const f64 unit = std::sqrt(code_mean_square(n_codes, -middle) * ScaleTable::mean_square());
+  const ScaleTable scales(rms / unit, -middle);
+  for (u64 at = 0; at < out.size(); at += block_bytes) {
+    const u64 step = random.next() % kScaleSteps;
+    put_u16(out.data() + at, scales.d[step]);
+    put_u16(out.data() + at + 2, scales.d_min[step]);
+  }
+}
+
+void fill_q4_1(f32 rms, FastRandom& random, std::span<u8> out) {
+  fill_offset(16, 20, rms, random, out);
+}
+
+void fill_q5_1(f32 rms, FastRandom& random, std::span<u8> out) {
+  fill_offset(32, 24, rms, random, out);
+}
+
+// Powers of two, mixed so that their mean square is the wanted one.
+void fill_mxfp4(f32 rms, FastRandom& random, std::span<u8> out) {
+  const f64 wanted = rms / std::sqrt(level_mean_square(tools::kMxfp4));
+  i32 exponent = 0;
+  const f64 excess = 2 * std::frexp(wanted, &exponent);  // 1 .. 2
+  const f64 upper_share = (excess * excess - 1) / 3;
+  const u64 border = static_cast<u64>(upper_share * 0x1p32);
+  const i32 lower = exponent - 1 + 128;  // levels are doubled: d is 2^(byte - 128)
+  for (u64 at = 0; at < out.size(); at += 17) {
+    const bool upper = random.next() >> 32 < border;
+    out[at] = static_cast<u8>(std::clamp(lower + (upper ? 1 : 0), 0, 254));
   }
 }
 
@@ -100,7 +160,7 @@ void put_sub_scales(FastRandom& random, u8* out) {
   std::array<u32, 8> scale{};
   std::array<u32, 8> minimum{};
   for (u32 j = 0; j < 8; ++j, bits >>= 8) {
-    scale[j] = kSubLow + (static_cast<u32>(bits & 63) * kSubSteps >> 6);
+    scale[j] = kSubs6.pick(bits);
     minimum[j] = scale[j] + static_cast<u32>(bits >> 6 & 1) - static_cast<u32>(bits >> 7 & 1);
   }
   for (u32 j = 0; j < 4; ++j) {
@@ -110,15 +170,19 @@ void put_sub_scales(FastRandom& random, u8* out) {
   }
 }
 
-// q4_k and q5_k: value = d * scale * code - d_min * minimum; d_min = d * (half of the code range)
-// puts the mean at 0.
-void fill_k(i32 n_codes, u64 block_bytes, f32 rms, FastRandom& random, std::span<u8> out) {
+// value = d * scale * code - d_min * minimum; d_min = d * (half of the code range) puts the mean at
+// 0.
+ScaleTable scales_with_minima(i32 n_codes, const SubScales& subs, f32 rms) {
   const f64 middle = (n_codes - 1) / 2.0;
   // The minima's offsets, -1, 0, 0, 1, have mean square 0.5 and add (middle * offset)^2.
-  const f64 unit = std::sqrt(
-      (code_mean_square(n_codes, -middle) * sub_scale_mean_square() + middle * middle * 0.5) *
-      ScaleTable::mean_square());
-  const ScaleTable scales(rms / unit, middle);
+  const f64 unit =
+      std::sqrt((code_mean_square(n_codes, -middle) * subs.mean_square() + middle * middle * 0.5) *
+                ScaleTable::mean_square());
+  return ScaleTable(rms / unit, middle);
+}
+
+void fill_k(i32 n_codes, u64 block_bytes, f32 rms, FastRandom& random, std::span<u8> out) {
+  const ScaleTable scales = scales_with_minima(n_codes, kSubs6, rms);
   for (u64 at = 0; at < out.size(); at += block_bytes) {
     u8* block = out.data() + at;
     const u64 step = random.next() % kScaleSteps;
@@ -128,17 +192,90 @@ void fill_k(i32 n_codes, u64 block_bytes, f32 rms, FastRandom& random, std::span
   }
 }
 
+void fill_q4_k(f32 rms, FastRandom& random, std::span<u8> out) {
+  fill_k(16, 144, rms, random, out);
+}
+
+void fill_q5_k(f32 rms, FastRandom& random, std::span<u8> out) {
+  fill_k(32, 176, rms, random, out);
+}
+
+// A scale and a minimum share a byte.
+void fill_q2_k(f32 rms, FastRandom& random, std::span<u8> out) {
+  const ScaleTable scales = scales_with_minima(4, kSubs4, rms);
+  for (u64 at = 0; at < out.size(); at += 84) {
+    u8* block = out.data() + at;
+    for (u32 j = 0; j < 16; ++j) {
+      const u32 bits = block[j], scale = kSubs4.pick(bits);
+      block[j] = static_cast<u8>(scale | (scale + (bits >> 6 & 1) - (bits >> 7)) << 4);
+    }
+    const u64 step = random.next() % kScaleSteps;
+    put_u16(block + 80, scales.d[step]);
+    put_u16(block + 82, scales.d_min[step]);
+  }
+}
+
 void fill_q6_k(f32 rms, FastRandom& random, std::span<u8> out) {
   const f64 unit =
-      std::sqrt(code_mean_square(64, -32) * sub_scale_mean_square() * ScaleTable::mean_square());
+      std::sqrt(code_mean_square(64, -32) * kSubs6.mean_square() * ScaleTable::mean_square());
   const ScaleTable scales(rms / unit, 0);
   for (u64 at = 0; at < out.size(); at += 210) {
     u8* block = out.data() + at;
     for (u32 i = 192; i < 208; ++i) {  // i8 scales of either sign
-      const u32 magnitude = kSubLow + ((block[i] & 63) * kSubSteps >> 6);
+      const u32 magnitude = kSubs6.pick(block[i]);
       block[i] = static_cast<u8>((block[i] & 64) != 0 ? magnitude : 0u - magnitude);
     }
     put_u16(block + 208, scales.d[random.next() % kScaleSteps]);
+  }
+}
+
+// Scales of either sign, stored with 32 added: 0..63.
+template <u32 kCount>
+std::array<u32, kCount> stored_signed_scales(FastRandom& random) {
+  std::array<u32, kCount> stored{};
+  u64 bits = 0;
+  for (u32 j = 0; j < kCount; ++j, bits >>= 8) {
+    if (j % 8 == 0) bits = random.next();
+    const u32 magnitude = kSubsSigned6.pick(bits);
+    stored[j] = (bits & 64) != 0 ? 32 + magnitude : 32 - magnitude;
+  }
+  return stored;
+}
+
+ScaleTable scales_of_signed_subs(f64 codes_mean_square, f32 rms) {
+  return ScaleTable(
+      rms / std::sqrt(codes_mean_square * kSubsSigned6.mean_square() * ScaleTable::mean_square()),
+      0);
+}
+
+void fill_q3_k(f32 rms, FastRandom& random, std::span<u8> out) {
+  const ScaleTable scales = scales_of_signed_subs(code_mean_square(8, -4), rms);
+  for (u64 at = 0; at < out.size(); at += 110) {
+    u8* block = out.data() + at;
+    const auto stored = stored_signed_scales<16>(random);
+    for (u32 j = 0; j < 8; ++j) {
+      block[96 + j] = static_cast<u8>((stored[j] & 15) | (stored[j + 8] & 15) << 4);
+    }
+    for (u32 j = 0; j < 4; ++j) {
+      block[104 + j] = static_cast<u8>(stored[j] >> 4 | stored[j + 4] >> 4 << 2 |
+                                       stored[j + 8] >> 4 << 4 | stored[j + 12] >> 4 << 6);
+    }
+    put_u16(block + 108, scales.d[random.next() % kScaleSteps]);
+  }
+}
+
+void fill_iq4_xs(f32 rms, FastRandom& random, std::span<u8> out) {
+  const ScaleTable scales = scales_of_signed_subs(level_mean_square(tools::kIq4Xs), rms);
+  for (u64 at = 0; at < out.size(); at += 136) {
+    u8* block = out.data() + at;
+    const auto stored = stored_signed_scales<8>(random);
+    u32 upper = 0;
+    for (u32 j = 0; j < 8; ++j) upper |= stored[j] >> 4 << (2 * j);
+    put_u16(block + 2, static_cast<u16>(upper));
+    for (u32 j = 0; j < 4; ++j) {
+      block[4 + j] = static_cast<u8>((stored[2 * j] & 15) | (stored[2 * j + 1] & 15) << 4);
+    }
+    put_u16(block, scales.d[random.next() % kScaleSteps]);
   }
 }
 
@@ -155,6 +292,33 @@ void fill_floats(f32 rms, FastRandom& random, std::span<u8> out, Convert convert
     std::memcpy(out.data() + i * sizeof(T), four, std::min<u64>(4, n - i) * sizeof(T));
   }
 }
+
+void fill_f32(f32 rms, FastRandom& random, std::span<u8> out) {
+  fill_floats<f32>(rms, random, out, [](f32 value) { return value; });
+}
+
+void fill_f16(f32 rms, FastRandom& random, std::span<u8> out) {
+  fill_floats<u16>(rms, random, out, f16_bits);
+}
+
+void fill_bf16(f32 rms, FastRandom& random, std::span<u8> out) {
+  fill_floats<u16>(rms, random, out, bf16_bits);
+}
+
+// Those of quantised types find random bytes, and write the scales.
+struct Filler {
+  TensorType type;
+  void (*fill)(f32 rms, FastRandom& random, std::span<u8> out);
+};
+
+constexpr Filler kFillers[] = {
+    {TensorType::f32, fill_f32},   {TensorType::f16, fill_f16},   {TensorType::bf16, fill_bf16},
+    {TensorType::q8_0, fill_q8_0}, {TensorType::q4_0, fill_q4_0}, {TensorType::q5_0, fill_q5_0},
+    {tools::kQ4_1, fill_q4_1},     {tools::kQ5_1, fill_q5_1},     {tools::kQ2K, fill_q2_k},
+    {tools::kQ3K, fill_q3_k},      {TensorType::q4_k, fill_q4_k}, {TensorType::q5_k, fill_q5_k},
+    {TensorType::q6_k, fill_q6_k}, {tools::kIq4Nl, fill_iq4_nl},  {tools::kIq4Xs, fill_iq4_xs},
+    {tools::kMxfp4, fill_mxfp4},
+};
 
 // Quantiles by bisection of the distribution function, which needs no table.
 std::vector<f32> make_normal_table() {
@@ -212,33 +376,11 @@ std::span<const f32> normal_table() {
 }
 
 void random_blocks(TensorType type, f32 rms, FastRandom& random, std::span<u8> out) {
-  switch (type) {
-    case TensorType::f32:
-      return fill_floats<f32>(rms, random, out, [](f32 value) { return value; });
-    case TensorType::f16:
-      return fill_floats<u16>(rms, random, out, f16_bits);
-    case TensorType::bf16:
-      return fill_floats<u16>(rms, random, out, bf16_bits);
-    default:
-      break;
+  if (kernels::type_traits(type).block_elems > 1) random.fill(out);
+  for (const Filler& filler : kFillers) {
+    if (filler.type == type) return filler.fill(rms, random, out);
   }
-  random.fill(out);
-  switch (type) {
-    case TensorType::q8_0:
-      return fill_q8_0(rms, random, out);
-    case TensorType::q4_0:
-      return fill_centred(16, 18, rms, random, out);
-    case TensorType::q5_0:
-      return fill_centred(32, 22, rms, random, out);
-    case TensorType::q4_k:
-      return fill_k(16, 144, rms, random, out);
-    case TensorType::q5_k:
-      return fill_k(32, 176, rms, random, out);
-    case TensorType::q6_k:
-      return fill_q6_k(rms, random, out);
-    default:
-      throw std::runtime_error("no random weights of this type");
-  }
+  throw std::runtime_error("no random weights of this type");
 }
 
 }  // namespace tarn::synth

@@ -351,7 +351,7 @@ SynthReport synth_write(const SynthOptions& options) {
                                                   : "q4_k_m";
   const auto quant = parse_quant(name);
   if (!quant) {
-    throw std::invalid_argument("unknown --quant " + name + "; one of " + tools::kQuantNames);
+    throw std::invalid_argument("unknown --quant " + name + "; one of " + tools::quant_names());
   }
   if (recall) {
     if (options.layers != 0) throw std::invalid_argument("the recall model has two layers, always");

@@ -18,8 +18,9 @@ namespace {
 constexpr const char* kFooter =
     "\nEvery weight matrix gets the type; q4_k_m is llama.cpp's mix of q4_k and q6_k. Vectors stay "
     "as they are. Rows that are not a whole number of a type's blocks get llama.cpp's replacement: "
-    "q5_0 for q4_k, q8_0 for q6_k (and for q5_k), f16 if 32 does not divide them. OUT appears when "
-    "it is whole; a file of that name is replaced.\n"
+    "q5_0 for q4_k, q5_1 for q5_k, q8_0 for q6_k, q4_0 for q2_k and q3_k, iq4_nl for iq4_xs, f16 "
+    "if "
+    "32 does not divide them. OUT appears when it is whole; a file of that name is replaced.\n"
     "\nExamples:\n"
     "  tarn quantize m-f16.gguf m-q8.gguf q8_0       half the size, nearly no loss\n"
     "  tarn quantize m-f16.gguf m-q4.gguf q4_k_m     less than a third\n"
@@ -48,7 +49,7 @@ void print_report(const QuantizeOptions& options, const QuantizeReport& report, 
               format_bytes(report.out_bytes).c_str(), format_bytes(report.in_bytes).c_str(),
               report.bits_per_weight, seconds);
   for (const auto& per_type : report.types) {
-    std::printf("  %-5s %5u tensors %12s\n", kernels::type_traits(per_type.type).name,
+    std::printf("  %-6s %5u tensors %12s\n", kernels::type_traits(per_type.type).name,
                 per_type.n_tensors, format_bytes(per_type.bytes).c_str());
   }
 }
@@ -58,7 +59,7 @@ void run(QuantizeCommand& command) {
   options.in = model_file(options.in);
   const auto quant = parse_quant(command.type);
   if (!quant) {
-    throw Failure{kExitUsage, "unknown TYPE " + command.type + "; one of " + kQuantNames};
+    throw Failure{kExitUsage, "unknown TYPE " + command.type + "; one of " + quant_names()};
   }
   options.quant = *quant;
   if (command.requantize) options.requantize = Requantize::accept;
@@ -81,7 +82,7 @@ void add_quantize(const Command& app) {
   const Command sub = app.add_subcommand("quantize", "convert a model to another tensor type");
   sub.add_option("IN", command->options.in, "a GGUF file, best in f32, f16 or bf16").required();
   sub.add_option("OUT", command->options.out, "the file to write").required();
-  sub.add_option("TYPE", command->type, kQuantNames).required();
+  sub.add_option("TYPE", command->type, quant_names()).required();
   sub.add_flag("--requantize", command->requantize,
                "round again a quantised input: worse than starting from the original");
   sub.add_option("-t,--threads", command->options.n_threads, "threads that round and write")

@@ -57,8 +57,9 @@ inline std::vector<MixCase> mix_cases() {
 }
 
 // The types of llama-quantize that we have too; all but the mix are asked for with --pure.
-inline constexpr std::string_view kQuants[] = {"q4_k_m", "q8_0", "q4_0", "q5_0",
-                                               "q4_k",   "q5_k", "q6_k"};
+inline constexpr std::string_view kQuants[] = {"q4_k_m", "q8_0",   "q4_0",   "q4_1", "q5_0",
+                                               "q5_1",   "q2_k",   "q3_k",   "q4_k", "q5_k",
+                                               "q6_k",   "iq4_nl", "iq4_xs", "mxfp4"};
 
 inline void write_mix_case(std::string_view name, const std::string& path) {
   for (const MixCase& c : mix_cases()) {

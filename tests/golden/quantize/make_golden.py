@@ -29,7 +29,10 @@ import gguf
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Our name: llama-quantize's, ggml's id.
 TYPES = {"q4_k_m": ("Q4_K_M", None), "q8_0": ("Q8_0", 8), "q4_0": ("Q4_0", 2),
-         "q5_0": ("Q5_0", 6), "q4_k": ("Q4_K_S", 12), "q5_k": ("Q5_K_S", 13), "q6_k": ("Q6_K", 14)}
+         "q4_1": ("Q4_1", 3), "q5_0": ("Q5_0", 6), "q5_1": ("Q5_1", 7), "q2_k": ("Q2_K", 10),
+         "q3_k": ("Q3_K_S", 11), "q4_k": ("Q4_K_S", 12), "q5_k": ("Q5_K_S", 13),
+         "q6_k": ("Q6_K", 14), "iq4_nl": ("IQ4_NL", 20), "iq4_xs": ("IQ4_XS", 23),
+         "mxfp4": ("MXFP4_MOE", 39)}
 ROW_ELEMS = 1024
 
 

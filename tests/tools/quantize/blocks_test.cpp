@@ -1,14 +1,15 @@
-// Goal    a block put together from codes, scales and minima holds exactly those.
-// Method  random parts over their whole ranges, put over random bytes, taken apart again with
-//         kernels/quant/strip.h, which has golden blocks of its own.
+// Goal    a block put together from codes, scales and minima has exactly their values.
+// Method  random parts over their whole ranges, put over random bytes, and the block dequantised by
+//         kernels/quant, which has golden blocks of its own.
 #include "tools/quantize/blocks.h"
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "kernels/common/half.h"
-#include "kernels/quant/strip.h"
+#include "kernels/quant/dequant.h"
 #include "tests/support/seed.h"
 
 namespace tarn::tools::blocks_test {
@@ -18,50 +19,50 @@ using kernels::TensorType;
 
 constexpr u32 kBlocks = 200;
 
-BlockParts random_parts(test::Random& random, TensorType type) {
+i32 drawn(test::Random& random, BlockForm::Range range) {
+  return range.least +
+         static_cast<i32>(random.below(static_cast<u64>(range.most - range.least + 1)));
+}
+
+BlockParts random_parts(test::Random& random, const BlockForm& form) {
   BlockParts parts;
-  const u64 n_codes = static_cast<u64>(code_max(type)) + 1;
-  for (u8& code : parts.codes) code = static_cast<u8>(random.below(n_codes));
-  for (i32& scale : parts.scales) {
-    const bool is_signed = type == TensorType::q6_k;
-    scale =
-        is_signed ? static_cast<i32>(random.below(256)) - 128 : static_cast<i32>(random.below(64));
-  }
-  for (i32& minimum : parts.minima) minimum = static_cast<i32>(random.below(64));
-  parts.d = kernels::f32_to_f16(random.uniform(-1.0f, 1.0f));
+  for (u8& code : parts.codes) code = static_cast<u8>(drawn(random, {0, form.code_most}));
+  for (i32& scale : parts.scales) scale = drawn(random, form.scales);
+  for (i32& minimum : parts.minima) minimum = drawn(random, form.minima);
+  parts.d = form.type == tools::kMxfp4 ? static_cast<u16>(random.below(255))
+                                       : kernels::f32_to_f16(random.uniform(-1.0f, 1.0f));
   parts.dmin = kernels::f32_to_f16(random.uniform(-1.0f, 1.0f));
   return parts;
 }
 
-TEST_CASE("a block holds the parts that were put into it, and nothing of what lay there") {
+f32 value_of(const BlockForm& form, const BlockParts& parts, u32 e, u32 n_elems) {
+  const u32 sub = e / (n_elems / form.n_subs);
+  const i32 level = form.levels.empty() ? i32{parts.codes[e]} - form.code_of_zero
+                                        : i32{form.levels[parts.codes[e]]};
+  const f32 d = form.type == tools::kMxfp4 ? std::ldexp(1.0f, i32{parts.d} - 128)
+                                           : kernels::f16_to_f32(parts.d);
+  const f32 scaled = static_cast<f32>(level) * (d * static_cast<f32>(parts.scales[sub]));
+  return scaled - kernels::f16_to_f32(parts.dmin) * static_cast<f32>(parts.minima[sub]);
+}
+
+TEST_CASE(
+    "a block has the values of the parts that were put into it, and nothing of what lay there") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
   for (const auto& traits : kernels::kTypeTraits) {
     if (traits.block_elems == 1) continue;
     CAPTURE(traits.name);
-    const bool has_minima = traits.type == TensorType::q4_k || traits.type == TensorType::q5_k;
+    const BlockForm& form = block_form(traits.type);
     for (u32 b = 0; b < kBlocks; ++b) {
-      const BlockParts parts = random_parts(random, traits.type);
+      const BlockParts parts = random_parts(random, form);
       std::vector<u8> block(traits.block_bytes);
       for (u8& byte : block) byte = static_cast<u8>(random.next());
       put_block(traits.type, parts, block.data());
-      for (u32 s = 0; s < traits.block_elems / kernels::kStripElems; ++s) {
-        CAPTURE(s);
-        const kernels::Strip strip = kernels::strip_from_file(traits.type, block.data(), s);
-        for (u32 e = 0; e < kernels::kStripElems; ++e) {
-          REQUIRE(strip.codes[e] == parts.codes[s * kernels::kStripElems + e]);
-        }
-        REQUIRE(strip.zero == code_of_zero(traits.type));
-        REQUIRE(strip.d == kernels::f16_to_f32(parts.d));
-        if (has_minima) {
-          REQUIRE(strip.dmin == kernels::f16_to_f32(parts.dmin));
-          REQUIRE(strip.scale[0] == parts.scales[s]);
-          REQUIRE(strip.min == parts.minima[s]);
-        }
-        if (traits.type == TensorType::q6_k) {
-          REQUIRE(strip.scale[0] == parts.scales[2 * s]);
-          REQUIRE(strip.scale[1] == parts.scales[2 * s + 1]);
-        }
+      std::vector<f32> values(traits.block_elems);
+      kernels::dequantize_row(traits.type, block.data(), values.size(), values.data());
+      for (u32 e = 0; e < traits.block_elems; ++e) {
+        CAPTURE(e);
+        REQUIRE(values[e] == value_of(form, parts, e, traits.block_elems));
       }
     }
   }

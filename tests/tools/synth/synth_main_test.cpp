@@ -25,7 +25,7 @@ const Case kCases[] = {
     {"no OUT", {"--arch", "recall"}, 64},
     {"two OUTs", {"OUT", "OUT"}, 64},
     {"unknown architecture", {"--arch", "gpt-5", "OUT"}, 64},
-    {"unknown type", {"--quant", "q2_k", "OUT"}, 64},
+    {"unknown type", {"--quant", "q1_0", "OUT"}, 64},
     {"unknown option", {"--fast", "1", "OUT"}, 64},
     {"option without a value", {"OUT", "--seed"}, 64},
     {"seed that is no number", {"--seed", "12x", "OUT"}, 64},
