@@ -39,7 +39,8 @@ def count_differences(arguments, lib, row, rng):
         theirs = peer_values(lib, type_id, blocks, n_blocks * elems)
         ours = np.frombuffer(subprocess.run([arguments.golden_quant, name], input=blocks,
                                             stdout=subprocess.PIPE, check=True).stdout, np.float32)
-        same = (ours.view(np.uint32) == theirs.view(np.uint32)) | (np.isnan(ours) & np.isnan(theirs))
+        same = ours.view(np.uint32) == theirs.view(np.uint32)
+        same |= np.isnan(ours) & np.isnan(theirs)
         differ += int((~same.reshape(n_blocks, elems)).any(axis=1).sum())
     return differ
 

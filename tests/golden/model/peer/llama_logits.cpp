@@ -1,9 +1,11 @@
 // Logits of llama.cpp's CPU backend with its defaults (f16 KV, its own choice of flash attention),
 // the whole prompt as one batch. Built by make_golden.py against an installed libllama.
 //
-//   llama_logits     reads lines "MODEL IDS OUT" from standard input; answers "ok" or "failed" each
-//   IDS              token ids as text
-//   OUT              raw f32 [positions, vocab], as `tarn eval --logits-out` writes them
+//   llama_logits [f32]   reads lines "MODEL IDS OUT" from standard input; answers "ok" or "failed"
+//                        each; f32: K and V in f32
+//   IDS                  token ids as text
+//   OUT                  raw f32 [positions, vocab], as `tarn eval --logits-out` writes them
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -15,13 +17,17 @@
 namespace {
 
 bool write_logits(const std::string& model_path, const std::string& ids_path,
-                  const std::string& out_path) {
+                  const std::string& out_path, bool wide_kv) {
   std::ifstream ids_file(ids_path);
   std::vector<llama_token> ids(std::istream_iterator<llama_token>(ids_file), {});
   llama_model* model = llama_model_load_from_file(model_path.c_str(), llama_model_default_params());
   if (model == nullptr) return false;
   llama_context_params params = llama_context_default_params();
-  params.n_ctx = 512;
+  params.n_ctx = params.n_batch = std::max<uint32_t>(512, static_cast<uint32_t>(ids.size()));
+  if (wide_kv) {
+    params.type_k = params.type_v = GGML_TYPE_F32;
+    params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;  // it would round them to f16
+  }
   params.n_threads = 2;
   params.n_threads_batch = 2;
   llama_context* context = llama_init_from_model(model, params);
@@ -54,11 +60,12 @@ void be_silent(ggml_log_level, const char*, void*) {}
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const bool wide_kv = argc > 1 && std::string(argv[1]) == "f32";
   llama_log_set(be_silent, nullptr);
   ggml_backend_load_all();
   for (std::string model, ids, out; std::cin >> model >> ids >> out;) {
-    std::cout << (write_logits(model, ids, out) ? "ok" : "failed") << std::endl;
+    std::cout << (write_logits(model, ids, out, wide_kv) ? "ok" : "failed") << std::endl;
   }
   std::cerr << llama_print_system_info() << '\n';
   return 0;
