@@ -127,8 +127,9 @@ Config full_config(KvTypeChoice kv_type) {
 
 TEST_CASE("KV over memory and a disk gives a GPU the bits of KV in its memory") {
   const GpuModel model("llama", "q8_0");
+  // A slow build has the other one.
   for (const KvTypeChoice kv_type : {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0}) {
-    if (kSlowBuild && kv_type != KvTypeChoice::q8_0) continue;
+    if (kSlowBuild != (kv_type == KvTypeChoice::q8_0)) continue;
     CAPTURE(kv_type);
     GpuEngine resident;
     require_open(resident, model.path(), full_config(kv_type));

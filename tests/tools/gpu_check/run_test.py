@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -186,11 +187,19 @@ class RunTest(unittest.TestCase):
             self.assertEqual(list((bundle.dir / "work").iterdir()), [])
 
     def test_a_case_that_misbehaves_is_written_down_and_the_rest_goes_on(self):
-        for what, program, lines, case, status, why, code in MISBEHAVIOURS:
-            with self.subTest(what), Bundle() as bundle:
-                bundle.set_program(program, lines)
-                limit_s = "2" if status == "timed_out" else "60"
-                self.assertEqual(bundle.run("--case-seconds", limit_s), code, bundle.err)
+        bundles = [Bundle() for _ in MISBEHAVIOURS]
+
+        def run(bundle, row):
+            _, program, lines, _, status, _, _ = row
+            bundle.set_program(program, lines)
+            return bundle.run("--case-seconds", "2" if status == "timed_out" else "60")
+
+        with ThreadPoolExecutor(len(bundles)) as pool:  # some wait for a limit
+            codes = list(pool.map(run, bundles, MISBEHAVIOURS))
+        for row, bundle, code_seen in zip(MISBEHAVIOURS, bundles, codes):
+            what, program, _, case, status, why, code = row
+            with self.subTest(what), bundle:
+                self.assertEqual(code_seen, code, bundle.err)
                 self.assertEqual(bundle.json()["state"], "finished")
                 self.assertEqual(bundle.case(case)["status"], status)
                 self.assertIn(why, bundle.case(case).get("why", ""))
