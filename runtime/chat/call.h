@@ -68,6 +68,7 @@ std::optional<bool> call_test(Machine& m, std::string_view name, const Value& of
 
 // operators.cpp
 MaybeValue unary_of(Machine& m, Op op, const Value& of);
+// Of ~ and of texts evaluate.cpp has the sum.
 MaybeValue binary_of(Machine& m, Op op, const Value& a, const Value& b);
 std::optional<bool> compare_of(Machine& m, Op op, const Value& a, const Value& b);
 
@@ -85,6 +86,8 @@ MaybeValue formatted(Machine& m, const Value& format, const Arguments& arguments
 // evaluate.cpp: anything that can be called.
 MaybeValue call_value(Machine& m, const Value& called, const Arguments& arguments);
 MaybeValue evaluate(Machine& m, NodeIdx idx);
+// Prints the value of an expression.
+bool put_value(Machine& m, NodeIdx idx);
 // A text through the filters of a block.
 MaybeValue filtered_text(Machine& m, NodeIdx filter, const Value& text);
 // render.cpp: runs statements; prints to the machine's output.

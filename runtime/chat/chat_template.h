@@ -66,8 +66,8 @@ class ChatTemplate {
 
   bool is_there() const { return program_ != nullptr; }
   // The text lies in `memory` until its next use. `memory` bounds the text, and what the template
-  // makes on its way: eight times the bytes of the messages, and 64 KiB, suffice for all templates
-  // in use.
+  // makes on its way: four times the bytes of the messages, and 64 KiB, suffice for a template that
+  // prints its messages, trimmed and joined; another copy of a message takes four times its bytes.
   Result<Rendered> render(const RenderArgs& args, std::span<std::byte> memory) const;
 
  private:

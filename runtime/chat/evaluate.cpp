@@ -106,7 +106,49 @@ MaybeValue compare(Machine& m, const Node& node) {
   return make_bool(true);
 }
 
+bool is_sum(const Node& node) {
+  return node.kind == NodeKind::binary && (node.op == Op::add || node.op == Op::concat);
+}
+
+// The value of a + or ~, or the text that was put to the output instead.
+struct Sum {
+  Value value{};
+  bool is_put = false;
+};
+
+// Puts a sum of texts part by part: the texts of its beginnings are never made.
+std::optional<Sum> sum_of(Machine& m, const Node& node) {
+  const Level level(m);
+  if (!level || !m.step()) return Failed{};
+  const u64 begin = m.begin();
+  const Node& first = m.program.at(node.a);
+  Sum left;
+  if (is_sum(first)) {
+    TARN_GET(left, sum_of(m, first));
+  } else {
+    TARN_GET(left.value, evaluate(m, node.a));
+  }
+  TARN_GET(const Value right, evaluate(m, node.b));
+  m.at_line(node.line);
+  const auto is_plain = [](const Value& of) { return of.is_text() && of.id != kSafe; };
+  const bool puts_left = left.is_put || node.op == Op::concat || is_plain(left.value);
+  if (puts_left && (node.op == Op::concat || is_plain(right))) {
+    if ((!left.is_put && !put_text(m, left.value)) || !put_text(m, right)) return Failed{};
+    return Sum{.is_put = true};
+  }
+  if (left.is_put) {
+    TARN_GET(left.value, m.take(begin));
+  }
+  TARN_GET(const Value value, binary_of(m, node.op, left.value, right));
+  return Sum{.value = value};
+}
+
 MaybeValue binary(Machine& m, const Node& node) {
+  if (is_sum(node)) {
+    const u64 begin = m.begin();
+    TARN_GET(const Sum sum, sum_of(m, node));
+    return sum.is_put ? m.take(begin) : sum.value;
+  }
   TARN_GET(const Value left, evaluate(m, node.a));
   if (node.op == Op::and_ || node.op == Op::or_) {
     if (is_true(left) == (node.op == Op::or_)) return left;
@@ -198,6 +240,16 @@ MaybeValue evaluate(Machine& m, NodeIdx idx) {
     default:
       return m.wrong("a part of a template at a wrong place");
   }
+}
+
+bool put_value(Machine& m, NodeIdx idx) {
+  if (is_sum(m.program.at(idx))) {
+    m.at_line(m.program.at(idx).line);
+    const auto sum = sum_of(m, m.program.at(idx));
+    return sum && (sum->is_put || put_text(m, sum->value));
+  }
+  const auto value = evaluate(m, idx);
+  return value && put_text(m, *value);
 }
 
 MaybeValue filtered_text(Machine& m, NodeIdx filter, const Value& text) {

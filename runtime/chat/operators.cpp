@@ -140,11 +140,6 @@ MaybeValue unary_of(Machine& m, Op op, const Value& of) {
 }
 
 MaybeValue binary_of(Machine& m, Op op, const Value& a, const Value& b) {
-  if (op == Op::concat) {
-    const u64 begin = m.begin();
-    if (!put_text(m, a) || !put_text(m, b)) return Failed{};
-    return m.take(begin);
-  }
   if (a.is(Kind::undefined)) return m.wrong(a.text());
   if (b.is(Kind::undefined)) return m.wrong(b.text());
   if (a.is_number() && b.is_number()) {

@@ -14,8 +14,7 @@ Flow flow(bool is_good) { return is_good ? Flow::on : Flow::failed; }
 
 bool run_print(Machine& m, const Node& node) {
   const Machine::Mark mark = m.mark();
-  const auto value = evaluate(m, node.a);
-  const bool is_put = value && put_text(m, *value);
+  const bool is_put = put_value(m, node.a);
   m.release(mark);
   return is_put;
 }

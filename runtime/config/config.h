@@ -128,7 +128,7 @@ void Config::visit_fields(Self& self, Visitor& on) {
      "milliseconds, or once a step of 8 prompt tokens if that takes longer; 0: no bound");
   on("chat.memory_bytes", self.chat_memory_bytes, u64{0}, kGiB,
      "memory that one conversation is rendered in, if the model has a chat template; 0: 1 MiB and "
-     "128 bytes for each token of the context, so what fits in it can be rendered");
+     "256 bytes for each token of the context, so what fits in it can be rendered");
   on("cpu.threads", self.n_threads, u64{0}, u64{1024}, "worker threads; 0: one per physical core");
   on("cpu.pin_threads", self.pin_threads,
      "keep each worker thread on its core; slower where other programs run");

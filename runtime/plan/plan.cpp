@@ -117,9 +117,8 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
   plan->logit_rows_max = std::max(config.sessions_max, kLogitRowsMin);
   plan->text_scratch_bytes = config.text_scratch_bytes;
   if (inputs.templates_bytes > 0) {
-    plan->render_bytes = config.chat_memory_bytes != 0
-                             ? config.chat_memory_bytes
-                             : plan->context_tokens * kRenderBytesATokenAuto + kRenderBytesMoreAuto;
+    plan->render_bytes = config.chat_memory_bytes != 0 ? config.chat_memory_bytes
+                                                       : render_bytes_auto(plan->context_tokens);
   }
   plan->group_shape = {.n_kv_heads = spec.n_kv_heads,
                        .page_tokens = config.page_tokens,

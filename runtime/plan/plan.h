@@ -103,11 +103,10 @@ struct Plan {
 };
 
 inline constexpr u32 kLogitRowsMin = 8;  // evaluation wants many rows, a generation one
-// The memory of a rendered conversation, without chat.memory_bytes: its messages, its text and what
-// the template makes on the way. What fits in the context fits here, also as one message: a token
-// stands for less than 8 bytes in any language, and the templates in use need 14 bytes for each
-// (the message, three joined texts with their origins, and both again for what is printed).
-inline constexpr u64 kRenderBytesATokenAuto = 128, kRenderBytesMoreAuto = kMiB;
+// The memory of a rendered conversation, without chat.memory_bytes. One message that fits in the
+// context fits here: in a run of dashes a token stands for 64 bytes. The built-in templates need 4
+// bytes for each: one half has the messages, the other the text with its origins.
+constexpr u64 render_bytes_auto(u64 context_tokens) { return context_tokens * 64 * 4 + kMiB; }
 inline constexpr u64 kPieceBytesMax = 2 * kKiB;                        // of one token
 inline constexpr u64 kShownBytesMax = 3 * (kPieceBytesMax + 4) + 256;  // what a token can show
 

@@ -298,14 +298,14 @@ TEST_CASE("the file's own template serves, and the plan has its memory") {
     const char* text;  // nullptr: refused
   };
   const Case cases[] = {
-      {"by the context", "kv.context_tokens = 1024\n", nullptr, kMiB + 128 * kKiB,
-       kMiB + 160 * kKiB, "tel!"},
+      {"by the context", "kv.context_tokens = 1024\n", nullptr, kMiB + 256 * kKiB,
+       kMiB + 288 * kKiB, "tel!"},
       {"as said", "kv.context_tokens = 1024\nchat.memory_bytes = '256KiB'\n", nullptr, 256 * kKiB,
        300 * kKiB, "tel!"},
       {"too little", "kv.context_tokens = 1024\nchat.memory_bytes = 4096\n", nullptr, 4 * kKiB,
        50 * kKiB, nullptr},
-      {"another", "kv.context_tokens = 1024\n", "({{ messages[0].content }})", kMiB + 128 * kKiB,
-       kMiB + 160 * kKiB, "(tel)"},
+      {"another", "kv.context_tokens = 1024\n", "({{ messages[0].content }})", kMiB + 256 * kKiB,
+       kMiB + 288 * kKiB, "(tel)"},
   };
   for (const Case& c : cases) {
     CAPTURE(c.name);

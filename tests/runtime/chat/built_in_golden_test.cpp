@@ -44,19 +44,28 @@ std::string hash_of(const std::string& text) {
 }
 
 TEST_CASE("a message as long as a context is rendered in the memory that the plan has for it") {
-  // By the formula of chat.memory_bytes, without the bytes for the least context.
-  constexpr u64 kTokens = 131'072, kBytesAToken = 8;
-  std::vector<std::byte> memory(kTokens * plan::kRenderBytesATokenAuto);
-  std::string words;
-  while (words.size() < kTokens * kBytesAToken) words += "The quick brown fox jumps. ";
-  const std::string messages = R"([{"role":"user","content":")" + words + R"("}])";
-  for (const BuiltInTemplate& each : built_in_templates()) {
-    CAPTURE(each.name);
-    const Answer answer = render(
-        each.source, {.messages = messages, .add_generation_prompt = true, .variables = kVariables},
-        memory);
-    CHECK(answer.why.empty());
-    CHECK(answer.text.size() >= words.size() - 1);  // some templates strip the end
+  struct Case {
+    const char* words;
+    u64 n_tokens, bytes_a_token;
+  };
+  constexpr Case kCases[] = {{"The quick brown fox jumps. ", 131'072, 8},
+                             {"-", 2048, 64},
+                             {"=", 32'768, 64},
+                             {"\xE2\x94\x80", 8192, 64}};
+  for (const Case& c : kCases) {
+    std::vector<std::byte> memory(plan::render_bytes_auto(c.n_tokens));
+    std::string words;
+    while (words.size() < c.n_tokens * c.bytes_a_token) words += c.words;
+    const std::string messages = R"([{"role":"user","content":")" + words + R"("}])";
+    for (const BuiltInTemplate& each : built_in_templates()) {
+      CAPTURE(each.name);
+      CAPTURE(c.words);
+      const Answer answer = render(
+          each.source,
+          {.messages = messages, .add_generation_prompt = true, .variables = kVariables}, memory);
+      CHECK(answer.why.empty());
+      CHECK(answer.text.size() >= words.size() - 1);  // some templates strip the end
+    }
   }
 }
 

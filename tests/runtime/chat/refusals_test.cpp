@@ -271,8 +271,13 @@ TEST_CASE("any memory is enough to refuse, and what the header states to render"
   const std::string content = repeated("words and words, ", 4000);
   const std::string messages = "[{\"role\": \"user\", \"content\": \"" + content + "\"}]";
   constexpr std::string_view kSource =
-      "{% for m in messages %}<|{{ m.role }}|>{{ m['content'] | trim + '' }}<|end|>{% endfor %}";
-  CHECK(render(kSource, {.messages = messages}, 8 * messages.size() + 65536).why == "");
+      "{% for m in messages %}{{ '<|' + m.role ~ '|>' + m['content'] | trim + '<|end|>' }}"
+      "{% endfor %}";
+  CHECK(render(kSource, {.messages = messages}, 4 * messages.size() + 65536).why == "");
+  constexpr std::string_view kCopies =
+      "{% for m in messages %}{% set text = '<|' + m.role ~ '|>' + m['content'] %}{{ text }}"
+      "{% endfor %}";
+  CHECK(render(kCopies, {.messages = messages}, 8 * messages.size() + 65536).why == "");
   for (u64 n = 0; n < 300'000; n += 997) {
     const Answer answer = render(kSource, {.messages = messages}, n);
     CHECK((answer.why.empty() || answer.why.find("chat.memory_bytes") != std::string::npos));
