@@ -64,11 +64,10 @@ Result<void> encode(TextDesk& desk, const Parts& parts, u32 flags) {
     if (part.text != nullptr) {
       TARN_CHECK(desk.add_part({part.text, part.text_bytes}, own, is_chunk));
     } else {
-      TARN_CHECK(desk.add_part({part.ids, part.n_ids}, is_chunk));
+      desk.add_part(std::span(part.ids, part.n_ids), is_chunk);
     }
   }
-  desk.end_parts();
-  return {};
+  return desk.end_parts();
 }
 
 int32_t feed_parts(const Way& way, tarn_session* session, const tarn_part* parts, uint32_t n_parts,

@@ -47,7 +47,8 @@ typedef enum tarn_status {
  * what `key` and the figures of tarn_error have. Values are stable: new ones are appended. */
 typedef enum tarn_reason {
   TARN_REASON_NONE = 0,              /* the status says all that a program can act on */
-  TARN_REASON_CONTEXT_TOO_LONG = 1,  /* n_prompt_tokens (at least), n_ctx: shorten the prompt */
+  TARN_REASON_CONTEXT_TOO_LONG = 1,  /* n_prompt_tokens, n_ctx: shorten the prompt; estimated 1:
+                                      * counted in messages that were too long to be rendered */
   TARN_REASON_BUSY_SESSIONS = 2,     /* sessions_max are open: try again when one is destroyed */
   TARN_REASON_BUSY_WAITING = 3,      /* waiting, retry_ms: waiting_max wait; try again then */
   TARN_REASON_BUSY_KV = 4,           /* other sessions hold the KV: try again */

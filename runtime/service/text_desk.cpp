@@ -44,8 +44,7 @@ Result<void> TextDesk::begin_parts(u64 n_units) {
 
 Result<void> TextDesk::add_part(std::string_view text, const text::EncodeOptions& options,
                                 bool is_chunk) {
-  const Result<u64> n_ids =
-      common_.engine->text().encode_whole(text, options, ids().ids.subspan(n_part_ids_));
+  const Result<u64> n_ids = common_.engine->text().encode(text, options, room_left());
   if (!n_ids) {
     keep(0);
     return fail(n_ids.error());
@@ -54,24 +53,31 @@ Result<void> TextDesk::add_part(std::string_view text, const text::EncodeOptions
   return {};
 }
 
-Result<void> TextDesk::add_part(std::span<const u32> part_ids, bool is_chunk) {
-  const std::span<u32> room = ids().ids.subspan(n_part_ids_);
-  if (part_ids.size() > room.size()) {
-    keep(0);
-    return text::exceeds_context(n_part_ids_ + part_ids.size(),
-                                 common_.engine->plan().context_tokens);
-  }
-  std::copy(part_ids.begin(), part_ids.end(), room.begin());
+void TextDesk::add_part(std::span<const u32> part_ids, bool is_chunk) {
+  const std::span<u32> room = room_left();
+  std::ranges::copy(part_ids.first(std::min(part_ids.size(), room.size())), room.begin());
   mark_part(part_ids.size(), is_chunk);
+}
+
+Result<void> TextDesk::end_parts() {
+  const bool fits = parts_fit();
+  keep(fits ? n_part_ids_ : 0);
+  if (!fits) return text::exceeds_context(n_part_ids_, common_.engine->text().context_tokens());
   return {};
+}
+
+std::span<u32> TextDesk::room_left() const {
+  return ids().ids.subspan(std::min(n_part_ids_, ids().ids.size()));
 }
 
 void TextDesk::mark_part(u64 n_ids, bool is_chunk) {
   using chat::ChunkMark;
-  const std::span<u8> notes = ids().notes.subspan(n_part_ids_, n_ids);
+  const u64 first = n_part_ids_;
+  n_part_ids_ += n_ids;
+  if (!parts_fit()) return;
+  const std::span<u8> notes = ids().notes.subspan(first, n_ids);
   std::ranges::fill(notes, static_cast<u8>(is_chunk ? ChunkMark::rest : ChunkMark::none));
   if (is_chunk && n_ids > 0) notes[0] = static_cast<u8>(ChunkMark::first);
-  n_part_ids_ += n_ids;
 }
 
 Result<chat::Rendered> TextDesk::render(const chat::RenderArgs& args, bool has_chunks) {
@@ -94,8 +100,12 @@ Result<chat::Rendered> TextDesk::render(const chat::RenderArgs& args, bool has_c
 // The messages' JSON stands for the text that could not be made of them.
 Error TextDesk::not_rendered(const Error& error, std::string_view messages) const {
   if (error.reason != Reason::no_memory) return error;
-  const Result<void> fits = common_.engine->text().check_length(messages);
-  return fits ? error : fits.error();
+  const text::Encoder& encoder = common_.engine->text();
+  const Result<u64> n_ids = encoder.encode(messages, {}, {});
+  if (!n_ids || *n_ids <= encoder.context_tokens()) return error;
+  return Result<void>(
+             text::exceeds_context(*n_ids, encoder.context_tokens(), text::Counted::estimated))
+      .error();
 }
 
 // Each piece by itself, so that a chunk has the ids that it has anywhere.
@@ -114,7 +124,7 @@ Result<void> TextDesk::encode_pieces(const chat::Rendered& rendered) {
         part.text,
         {.add_bos = add_bos, .may_have_bos = true, .parse_special = true, .origins = part.origins},
         is_chunk);
-    if (!added) return;
+    if (!added || !parts_fit()) return;
     const std::span<u8> notes = ids().notes.subspan(first, n_part_ids_ - first);
     std::array<u8, 2> marks{};  // of the first id, and of the others
     if (!notes.empty()) marks = {notes.front(), notes.back()};
@@ -130,8 +140,7 @@ Result<void> TextDesk::encode_pieces(const chat::Rendered& rendered) {
   });
   if (!has_begun) add(0, 0, false, true);
   TARN_CHECK(added);
-  end_parts();
-  return {};
+  return end_parts();
 }
 
 }  // namespace tarn::service

@@ -60,12 +60,14 @@ Unexpected cannot_cut(std::string_view text) {
                .figures = {{{"bytes", text.size()}}}});
 }
 
-Unexpected exceeds_context(u64 n_tokens, u64 context_tokens) {
+Unexpected exceeds_context(u64 n_tokens, u64 context_tokens, Counted counted) {
   return fail({.status = Status::invalid_request,
                .reason = Reason::context_too_long,
                .hint = "the session exceeds the available context size: shorten the text, or raise "
                        "-c (kv.context_tokens)",
-               .figures = {{{"n_prompt_tokens", n_tokens}, {"n_ctx", context_tokens}}}});
+               .figures = {{{"n_prompt_tokens", n_tokens},
+                            {"n_ctx", context_tokens},
+                            counted == Counted::estimated ? Figure{"estimated", 1} : Figure{}}}});
 }
 
 u32 Tokenizer::n_vocab() const { return tables_->n_vocab; }
@@ -174,19 +176,11 @@ u64 Encoder::scratch_bytes(u64 context_tokens) {
 }
 
 Result<u32> Encoder::ids_max(u64 text_bytes) const {
-  // A token stands for no more bytes than its text has.
-  const u64 piece_bytes = std::max<u64>(tokenizer_.piece_bytes_max(), 1);  // 0: all are empty
-  if (text_bytes > context_tokens() * piece_bytes) {
-    const u64 n_tokens = text_bytes / piece_bytes + u64{text_bytes % piece_bytes > 0};
-    return exceeds_context(n_tokens, context_tokens());
+  if (text_bytes > VocabLimits::kTextBytesMax) {
+    const u64 n = text_bytes / std::max<u64>(tokenizer_.piece_bytes_max(), 1);
+    return exceeds_context(std::max(n, context_tokens() + 1), context_tokens(), Counted::estimated);
   }
   return static_cast<u32>(std::min<u64>(context_tokens(), Tokenizer::encode_ids_max(text_bytes)));
-}
-
-Result<void> Encoder::check_length(std::string_view text) const {
-  TARN_CHECK(ids_max(text.size()));
-  const Result<u64> n = encode(text, {}, {});
-  return n && *n > context_tokens() ? exceeds_context(*n, context_tokens()) : Result<void>();
 }
 
 Result<u64> Encoder::encode_whole(std::string_view text, EncodeOptions options,

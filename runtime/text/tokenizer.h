@@ -142,9 +142,9 @@ class Tokenizer {
   const Tables* tables_ = nullptr;
 };
 
-// The error for tokens that the context cannot hold. A text that was not encoded has at least so
-// many.
-Unexpected exceeds_context(u64 n_tokens, u64 context_tokens);
+// The error for tokens that the context cannot hold.
+enum class Counted : u8 { exactly, estimated };
+Unexpected exceeds_context(u64 n_tokens, u64 context_tokens, Counted counted = Counted::exactly);
 
 // A tokenizer, the scratch that it encodes in, and room for ids: lent, one text at a time.
 class Encoder {
@@ -169,18 +169,16 @@ class Encoder {
   Result<u64> encode(std::string_view text, EncodeOptions options, std::span<TokenId> out) const {
     return tokenizer_.encode(text, options, scratch_, out);
   }
-  // The most ids that a text of this length can have, if the context can hold them; else
-  // invalid_request, with the text unread.
+  // Returns the most ids that a text of this length can have in the context. invalid_request for
+  // more bytes than encode() reads, such as a length that is wrong.
   Result<u32> ids_max(u64 text_bytes) const;
-  // An error if the context cannot hold the text's ids.
-  Result<void> check_length(std::string_view text) const;
-  // encode() for an `out` of ids_max(): invalid_request where the context cannot hold the ids.
+  // encode() for an `out` of ids_max(): invalid_request, with the count, where the context cannot
+  // hold the ids.
   Result<u64> encode_whole(std::string_view text, EncodeOptions options,
                            std::span<TokenId> out) const;
-
- private:
   u64 context_tokens() const { return room_.ids.size() / 2; }
 
+ private:
   Tokenizer tokenizer_{};
   Room room_{};
   std::span<std::byte> scratch_{};

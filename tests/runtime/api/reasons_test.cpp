@@ -10,6 +10,7 @@
 
 #include "runtime/api/tarn.h"
 #include "runtime/api/tarn_chat.h"
+#include "runtime/api/tarn_chunks.h"
 #include "runtime/api/tarn_store.h"
 #include "tests/runtime/api/event_loop.h"
 #include "tests/runtime/api/host.h"
@@ -129,6 +130,63 @@ TEST_CASE("the length that is told counts what the session has") {
   REQUIRE(tarn_session_feed(world.session, world.ids.data(), 10) == TARN_OK);
   REQUIRE(tarn_session_feed(world.session, world.ids.data(), kContext) == TARN_INVALID_REQUEST);
   CHECK(figure(latest().figures, "n_prompt_tokens") == kContext + 10);
+}
+
+u64 n_tokens_of(const World& world, std::string_view text) {
+  u64 n = 0;
+  tarn_tokenize(world.host.engine, text.data(), text.size(), 0, nullptr, 0, &n);
+  return n;
+}
+
+TEST_CASE("the length that is told is exact, however long the text is") {
+  World world;
+  for (const u64 n_bytes : {u64{2'000}, u64{20'000}, u64{3'000'000}}) {
+    for (const std::string_view unit : {"a", "bakeri somu ", "\xC3\xA9"}) {
+      CAPTURE(n_bytes);
+      CAPTURE(unit);
+      std::string text;
+      while (text.size() < n_bytes) text += unit;
+      const u64 n_tokens = n_tokens_of(world, text);
+      REQUIRE(n_tokens > kContext);
+      CHECK(tarn_session_feed_text(world.session, text.data(), text.size(), 0) ==
+            TARN_INVALID_REQUEST);
+      CHECK(latest().reason == TARN_REASON_CONTEXT_TOO_LONG);
+      CHECK(figure(latest().figures, "n_prompt_tokens") == n_tokens);
+      tarn_part parts[3] = {TARN_INIT(tarn_part), TARN_INIT(tarn_part), TARN_INIT(tarn_part)};
+      for (const int i : {0, 1}) {
+        parts[i].text = text.data();
+        parts[i].text_bytes = text.size();
+        parts[i].is_chunk = 1;
+      }
+      parts[2].ids = world.ids.data();
+      parts[2].n_ids = world.ids.size();
+      CHECK(tarn_session_feed_parts(world.session, parts, 3, 1, 0) == TARN_INVALID_REQUEST);
+      CHECK(latest().reason == TARN_REASON_CONTEXT_TOO_LONG);
+      CHECK(figure(latest().figures, "n_prompt_tokens") == 2 * n_tokens + world.ids.size());
+    }
+  }
+}
+
+TEST_CASE("a conversation that was not rendered has a length that says it is estimated") {
+  const SmallModel model("qwen2", "f16");
+  Host host(model.path(), "kv.context_tokens = 512\n", "chatml");
+  tarn_session* session = host.session();
+  struct Trial {
+    u64 n_bytes;
+    bool is_estimated;
+  };
+  for (const Trial& trial : {Trial{100'000, false}, Trial{3'000'000, true}}) {
+    CAPTURE(trial.n_bytes);
+    const std::string messages =
+        R"([{"role":"user","content":")" + std::string(trial.n_bytes, 'a') + R"("}])";
+    CHECK(tarn_session_feed_chat(session, messages.data(), messages.size(), nullptr) ==
+          TARN_INVALID_REQUEST);
+    const tarn_error error = latest();
+    CHECK(error.reason == TARN_REASON_CONTEXT_TOO_LONG);
+    CHECK(figure(error.figures, "n_prompt_tokens") > kContext);
+    CHECK((error.figures[2].value == 1) == trial.is_estimated);
+  }
+  tarn_session_destroy(session);
 }
 
 TEST_CASE("a field of the options is refused by its name in the header") {
