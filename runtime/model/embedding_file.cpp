@@ -92,9 +92,16 @@ Result<void> EmbeddingFile::take(const IoCompletion& completion, u32 token, f32*
   return {};
 }
 
-// Keeps every window reading; after an error it only waits for reads in flight.
+// The rows of a step are few, so all are read again.
 Result<void> EmbeddingFile::read(std::span<const u32> tokens, f32* out, u64 stride) {
   TARN_ASSERT(is_open());
+  Result<void> result = read_once(tokens, out, stride);
+  for (u32 n = 1; n < kReadsOfRow && !result; ++n) result = read_once(tokens, out, stride);
+  return result;
+}
+
+// Keeps every window reading; after an error it only waits for reads in flight.
+Result<void> EmbeddingFile::read_once(std::span<const u32> tokens, f32* out, u64 stride) {
   std::array<u32, kReadsMax> row_of{};  // by window; kNoRow: free
   row_of.fill(kNoRow);
   Result<void> result;

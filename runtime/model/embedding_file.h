@@ -38,11 +38,14 @@ class EmbeddingFile {
   void close();
   bool is_open() const { return args_.io != nullptr; }
 
-  // out[i] = row tokens[i], [k] f32 at out + i * stride. On an error nothing is in flight and rows
-  // of `out` are undefined: io_failed with the remedy.
+  // out[i] = row tokens[i], [k] f32 at out + i * stride. A read that fails is repeated. On an error
+  // nothing is in flight and rows of `out` are undefined: io_failed with the remedy.
   Result<void> read(std::span<const u32> tokens, f32* out, u64 stride);
 
+  static constexpr u32 kReadsOfRow = 3;  // until its error counts
+
  private:
+  Result<void> read_once(std::span<const u32> tokens, f32* out, u64 stride);
   bool submit_row(u32 slot, u64 row);
   Result<void> take(const IoCompletion& completion, u32 token, f32* out) const;
 

@@ -18,7 +18,8 @@ struct SaveSizes {
 };
 
 struct SaveMemory {
-  static constexpr u32 kCopiedGroups = 4;  // of an export or an import, on their way
+  static constexpr u32 kCopiedGroups = 4;      // of an export or an import, on their way
+  static constexpr u32 kPageTokensLeast = 16;  // kv.page_tokens' least value
 
   std::span<std::byte> manifest, other_manifest;  // [manifest_bytes], whole sectors
   std::span<std::byte> groups;                    // of a copy; a session's tail in all layers
@@ -28,14 +29,17 @@ struct SaveMemory {
     return manifest_bytes_max(std::min(sizes.context_tokens, kManifestTokensMax),
                               sizes.page_tokens);
   }
+  // Sessions that were saved with pages of any size have room: their tokens are computed anew.
   static SaveMemory carve(Carver& carver, const SaveSizes& sizes) {
     using store::kSectorBytes;
-    const u64 n_bytes = align_up(manifest_bytes(sizes), kSectorBytes);
+    SaveSizes most = sizes;
+    most.page_tokens = kPageTokensLeast;
+    const u64 n_bytes = align_up(manifest_bytes(most), kSectorBytes);
     const u64 n_groups = std::max(kCopiedGroups, sizes.n_cache_layers);
     return {.manifest = carver.take<std::byte>("manifest", n_bytes, kSectorBytes),
             .other_manifest = carver.take<std::byte>("another", n_bytes, kSectorBytes),
             .groups = carver.take<std::byte>("copies", n_groups * sizes.group_bytes, kSectorBytes),
-            .keys = carver.take<store::Key>("keys", sizes.context_tokens / sizes.page_tokens + 1)};
+            .keys = carver.take<store::Key>("keys", sizes.context_tokens / kPageTokensLeast + 1)};
   }
 };
 

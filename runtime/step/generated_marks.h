@@ -3,8 +3,8 @@
 //
 //   fed, and forked   a fed token is not; a fork has the marks of its source
 //   truncated         marks behind the end say nothing, and are written anew with the tokens
-//   saved             the last kAnswersMax answers, and what was generated behind the last input: a
-//                     restored session counts these
+//   saved             the last kAnswersMax answers, and the tokens generated behind the last
+//                     input. A restored session counts these
 #pragma once
 
 #include <bit>

@@ -44,7 +44,9 @@ i64 MemoryIo::perform(const IoRequest& request) {
   if (read_idx == script.shrink_at_read) {
     bytes = bytes.first(std::min<u64>(bytes.size(), script.shrink_to_bytes));
   }
-  if (read_idx == script.fail_at_read) return -EIO;
+  if (read_idx >= script.fail_at_read && read_idx - script.fail_at_read < script.n_failed_reads) {
+    return -EIO;
+  }
   const u64 address = reinterpret_cast<std::uintptr_t>(request.buffer.data());
   const u64 misaligned = (address | request.offset | request.buffer.size()) % kSectorBytes;
   if (script.direct && misaligned != 0) return -EINVAL;

@@ -19,7 +19,8 @@ class MemoryIo final : public IoBackend {
   IoFile add(std::span<const std::byte> bytes, std::string name = {});
 
   struct Script {
-    u64 fail_at_read = ~u64{0};    // this read (counted from 0) ends with -EIO
+    u64 fail_at_read = ~u64{0};    // from this read on (counted from 0)
+    u64 n_failed_reads = 1;        // so many end with -EIO
     u64 shrink_at_read = ~u64{0};  // before this read the file is cut to shrink_to_bytes
     u64 shrink_to_bytes = 0;
     u64 order_seed = 0;  // not 0: completions come in a random order

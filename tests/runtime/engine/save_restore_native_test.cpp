@@ -190,6 +190,31 @@ TEST_CASE("a session of another model is refused by name, one with other setting
   CHECK(none.engine().save(create(none), "talk").error().status == Status::invalid_request);
 }
 
+TEST_CASE("a session that fills the context is computed anew with pages of any size") {
+  const SmallModel model("llama", "q8_0");
+  constexpr u32 kPages[] = {16, 64};
+  for (const u32 saved_with : kPages) {
+    for (const u32 opened_with : kPages) {
+      CAPTURE(saved_with);
+      CAPTURE(opened_with);
+      SimDisk disk(1);
+      const std::vector<u32> ids = test::random_ids(7, test::kSavedContext - 16);
+      {
+        Life life(model, {.page_tokens = saved_with}, disk);
+        const SessionIdx session = create(life);
+        REQUIRE(life.engine().feed(session, ids).has_value());
+        REQUIRE(life.generate(session, 4).size() == 4);
+        REQUIRE(life.engine().save(session, "talk").has_value());
+      }
+      Life life(model, {.page_tokens = opened_with}, disk);
+      const auto restored = life.engine().restore("talk");
+      REQUIRE_MESSAGE(restored.has_value(), restored.error().hint);
+      CHECK(restored->n_tokens == ids.size() + 4);
+      if (saved_with != opened_with) CHECK(restored->n_computed == 0);
+    }
+  }
+}
+
 // Takes the session up, if it is there, and compares; generates again where a part was lost on the
 // way. Returns how many tokens were there; ~0 where it was refused.
 u32 check_is_right(const SmallModel& model, SimDisk& disk, const std::vector<u32>& want,

@@ -105,7 +105,7 @@ TEST_CASE("the region holds a checksum for each row that it does not hold") {
   CHECK(in_memory.region_bytes - on_disk.region_bytes == table_bytes - checksum_bytes);
 }
 
-TEST_CASE("a read that fails or comes short is an error of its own, and the next one goes on") {
+TEST_CASE("a read that fails once is repeated; one that goes on failing is an error") {
   const TinyModelArgs args{.d_model = 1024, .n_vocab = 64};  // of 4 KiB a row
   std::vector<u32> tokens(20);
   for (u32 i = 0; i < tokens.size(); ++i) tokens[i] = (i * 37) % 64;
@@ -113,10 +113,15 @@ TEST_CASE("a read that fails or comes short is an error of its own, and the next
     CAPTURE(i);
     OpenTable open(args);
     open.io.script.fail_at_read = open.io.n_reads() + i;
+    REQUIRE(open.read(tokens).has_value());
+    CHECK(open.holds(tokens));
+    open.io.script.fail_at_read = open.io.n_reads() + i;
+    open.io.script.n_failed_reads = 1000;
     const Result<void> read = open.read(tokens);
     REQUIRE_FALSE(read.has_value());
     CHECK(read.error().status == Status::io_failed);
     CHECK(open.nothing_in_flight());
+    open.io.script.fail_at_read = ~u64{0};
     REQUIRE(open.read(tokens).has_value());
     CHECK(open.holds(tokens));
   }

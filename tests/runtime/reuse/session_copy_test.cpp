@@ -7,9 +7,11 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <string>
 
+#include "runtime/reuse/save_memory.h"
 #include "tests/runtime/store/store_box.h"
 
 namespace tarn::reuse::session_copy_test {
@@ -107,6 +109,21 @@ class FullStore {
   u64 next_ = 1000;
   u32 n_refused_ = 0;
 };
+
+TEST_CASE("a manifest has room that was saved with pages of any size") {
+  alignas(store::kSectorBytes) static std::array<std::byte, 4 * kMiB> region;
+  for (const u32 n_tokens : {u32{1024}, u32{131'072}}) {
+    for (const u32 page_tokens : {16u, 64u, 256u}) {
+      Carver carver(region);
+      const auto memory = SaveMemory::carve(carver, {.context_tokens = n_tokens,
+                                                     .page_tokens = page_tokens,
+                                                     .group_bytes = 4096,
+                                                     .n_cache_layers = 2});
+      CHECK(memory.manifest.size() >= manifest_bytes_max(n_tokens, 16));
+      CHECK(memory.other_manifest.size() == memory.manifest.size());
+    }
+  }
+}
 
 TEST_CASE("a session that is deleted while others fill the store goes, and nothing else does") {
   FullStore full;
