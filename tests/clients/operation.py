@@ -101,6 +101,32 @@ def check_files():
                 require("no plain file" in done.stderr and path in done.stderr, done.stderr)
 
 
+def check_standard_input():
+    """--config - is read once; SIGHUP says so; sessions are chosen unless the text has the key"""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [PROGRAM, *ARGUMENTS, "-c", "2048", "--config", "-", "--check-config",
+                   "--listen", f"unix://{folder}/s"]
+        for text, wanted in [("[engine]\nsessions_max = 5\n", 5), ("[daemon]\nidle_s = 7\n", None),
+                             ("[engine]\nrunning_max = 3\nwaiting_max = 4\n", 7)]:
+            done = subprocess.run(command, input=text, capture_output=True, text=True, check=False,
+                                  timeout=30)
+            require(done.returncode == 0, f"{text}: {done.returncode} {done.stderr}")
+            line = next(line for line in done.stdout.splitlines() if "open at a time" in line)
+            require(wanted is None or line.split()[1] == str(wanted), f"{text}: {line}")
+            require("idle_s" not in text or "idle_s = 7" in done.stdout, done.stdout)
+        daemon = Daemon(PROGRAM, [*ARGUMENTS, "-c", "2048"])
+        with open(os.path.join(folder, "c"), "w", encoding="ascii") as file:
+            file.write("[daemon]\nidle_s = 7\n")
+        daemon.command = ["sh", "-c", 'exec "$@" < "$0"', file.name, *daemon.command, "--config",
+                          "-"]
+        with daemon:
+            daemon.process.send_signal(signal.SIGHUP)
+            until = time.monotonic() + 5
+            while "event=reload_failed" not in daemon.log() and time.monotonic() < until:
+                time.sleep(0.05)
+            require("standard input was read once" in daemon.log(), daemon.log())
+
+
 def check_health():
     """the model's file is overwritten under model.embedding = "disk": /health 503, and 70"""
     with tempfile.TemporaryDirectory() as folder:
@@ -207,4 +233,5 @@ def check_queue():
 
 if __name__ == "__main__":
     sys.exit(run_checks([check_drain, check_sockets, check_closed_descriptors, check_files,
+                         check_standard_input,
                          check_health, check_metrics, check_queue]))

@@ -252,13 +252,21 @@ u64 automatic_budget_bytes(u64 available_bytes, const DeviceFacts& device) {
   return available_bytes > headroom ? available_bytes - headroom : 0;
 }
 
-Config EngineOptions::config() const {
+std::vector<ConfigFile> EngineOptions::read_config_files() const {
+  std::vector<ConfigFile> files;
+  for (const std::string& path : config_paths) {
+    files.push_back({path, read_file(path, kConfigTextBytesMax)});
+  }
+  return files;
+}
+
+Config EngineOptions::config(const std::vector<ConfigFile>& files, Origins* origins) const {
   Config config = defaults;
   config.lock = kLockDefault;
   // A file is checked as a whole, and its keys may need the folder.
-  if (!config_paths.empty() && !store_dir.empty()) set_store(config, store_dir);
-  for (const std::string& path : config_paths) {
-    config = value_of(config_from_toml(read_file(path, kConfigTextBytesMax), config));
+  if (!files.empty() && !store_dir.empty()) set_store(config, store_dir);
+  for (const ConfigFile& file : files) {
+    config = value_of(config_from_toml(file.text, config, origins));
   }
   if (context_tokens) config.context_tokens = *context_tokens;
   if (n_threads) config.n_threads = *n_threads;

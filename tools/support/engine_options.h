@@ -16,6 +16,10 @@
 
 namespace tarn::tools {
 
+struct ConfigFile {
+  std::string path, text;
+};
+
 struct EngineOptions {
   Config defaults;                        // for what neither files nor options set
   std::string model;                      // empty: the built-in one (built_in_unless_named)
@@ -31,8 +35,12 @@ struct EngineOptions {
 
   // Adds the options to a command. `context_default`: what -c is where it is not given.
   void add_to(const Command& command, const std::string& context_default = "the model's");
-  // The effective configuration. Throws Failure.
-  Config config() const;
+  // Reads each file once. Throws Failure.
+  std::vector<ConfigFile> read_config_files() const;
+  // Returns the effective configuration. Throws Failure.
+  Config config() const { return config(read_config_files()); }
+  // `origins` gets Origin::file for the keys that a file sets.
+  Config config(const std::vector<ConfigFile>& files, Origins* origins = nullptr) const;
 };
 
 // "(default f16)": what a key of the configuration is where nothing sets it.

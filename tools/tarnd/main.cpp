@@ -21,6 +21,7 @@
 #include "tools/tarnd/dropin.h"
 #include "tools/tarnd/log.h"
 #include "tools/tarnd/network_memory.h"
+#include "tools/tarnd/sessions_choice.h"
 
 namespace tarn::daemon {
 namespace {
@@ -35,10 +36,6 @@ constexpr const char* kExamples =
     "level again. Exit codes: 0 ok, 64 usage, 70 internal error, 74 I/O failed, 75 GPU lost (start "
     "again), 78 model, configuration or budget refused.\n";
 
-// Sessions where neither file nor option has a number: as many as may run and wait, so that whoever
-// asks waits instead of being refused. Fewer where they do not fit into the budget.
-constexpr u32 kSessionsMost = 128, kSessionsLeast = 16;
-
 struct Options {
   tools::EngineOptions engine;
   std::vector<std::string> listen;
@@ -46,16 +43,9 @@ struct Options {
   bool insecure_no_key = false, checks = false, prints_dropin = false;
 };
 
-Settings settings_of(const Options& options) {
+Settings settings_of(const Options& options, const std::vector<tools::ConfigFile>& files) {
   Settings settings;
-  for (const std::string& path : options.engine.config_paths) {
-    struct stat facts {};
-    // It is read more than once, and again at SIGHUP.
-    if (stat(path.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode)) {
-      throw tools::Failure{tools::kExitRefused, path + ": no plain file: give a TOML file"};
-    }
-    read_settings(tools::read_file(path, kConfigTextBytesMax), path, settings);
-  }
+  for (const tools::ConfigFile& file : files) read_settings(file.text, file.path, settings);
   if (!options.listen.empty()) settings.listen = options.listen;
   if (!options.keys_file.empty()) settings.keys_file = options.keys_file;
   settings.insecure_no_key = options.insecure_no_key;
@@ -63,9 +53,31 @@ Settings settings_of(const Options& options) {
   return settings;
 }
 
+std::vector<tools::ConfigFile> read_files(const Options& options) {
+  for (const std::string& path : options.engine.config_paths) {
+    struct stat facts {};
+    if (path != "-" && stat(path.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode)) {
+      throw tools::Failure{
+          tools::kExitRefused,
+          path + ": no plain file, which SIGHUP could read again: give a TOML file"};
+    }
+  }
+  return options.engine.read_config_files();
+}
+
+// At SIGHUP.
+Settings read_again(const Options& options) {
+  if (std::ranges::find(options.engine.config_paths, "-") != options.engine.config_paths.end()) {
+    throw tools::Failure{tools::kExitRefused,
+                         "--config -: standard input was read once; start with a file instead"};
+  }
+  return settings_of(options, read_files(options));
+}
+
 // The network's memory is a part of the budget.
-Config engine_config(const Options& options, const Settings& settings) {
-  Config config = options.engine.config();
+Config engine_config(const Options& options, const std::vector<tools::ConfigFile>& files,
+                     const Settings& settings, Origins* origins) {
+  Config config = options.engine.config(files, origins);
   if (!options.engine.store_dir.empty()) config.store.sessions = true;
   if (config.budget_bytes <= settings.memory_bytes) {
     throw tools::Failure{tools::kExitRefused,
@@ -81,74 +93,13 @@ std::string name_of(const Options& options, const Settings& settings) {
   return std::filesystem::path(options.engine.model).stem().string();
 }
 
-// Throws Failure if there is none. `why`: what to lower, if it does not fit.
-tarn_plan plan_of(const DaemonSource& source, std::string* why) {
-  tarn_options options = TARN_INIT(tarn_options);
-  options.model_path = source.engine.model_path.c_str();
-  options.config_toml = source.engine.config_toml.c_str();
-  tarn_plan plan = TARN_INIT(tarn_plan);
-  tools::check_api(tarn_plan_memory(&options, &plan));
-  *why = plan.fits != 0 ? "" : tarn_error_text();
-  return plan;
-}
-
-bool sets_sessions(Options& options, const Settings& settings) {
-  for (const u32 other : {1u, 2u}) {
-    options.engine.defaults.sessions_max = other;
-    if (engine_config(options, settings).sessions_max != other) return true;
-  }
-  return false;
-}
-
-bool fits(const DaemonSource& source) {
-  try {
-    std::string why;
-    return plan_of(source, &why).fits != 0;
-  } catch (const tools::Failure&) {
-    return false;  // such as too little kv.memory_bytes for a step of so many
-  }
-}
-
-// Sets the engine's configuration, with as many sessions as may run and wait, or as fit.
-// `most_toml` gets it with all of them: what is free differs from start to start.
-Config choose_config(Options& options, DaemonSource& source, std::string* most_toml) {
-  const bool is_set = sets_sessions(options, source.settings);
-  Config config = engine_config(options, source.settings);
-  if (!is_set) {
-    config.sessions_max =
-        std::min({config.running_max + config.waiting_max, kSessionsMost, config.batch_rows_max});
-  }
-  *most_toml = source.engine.config_toml = tools::to_toml(config);
-  while (!is_set && config.sessions_max > kSessionsLeast && !fits(source)) {
-    config.sessions_max = std::max(config.sessions_max / 2, kSessionsLeast);
-    source.engine.config_toml = tools::to_toml(config);
-  }
-  return config;
-}
-
-// Prints what the sessions cost.
-void print_sessions(DaemonSource source, Config config, const tarn_plan& plan) {
-  u64 each_bytes = 0;
-  if (config.sessions_max > 1) {
-    const u32 n = config.sessions_max--;
-    source.engine.config_toml = tools::to_toml(config);
-    std::string why;
-    each_bytes = plan.total_bytes - plan_of(source, &why).total_bytes;
-    config.sessions_max = n;
-  }
-  std::printf(
-      "%-14s %u open at a time (engine.sessions_max), %llu bytes each; by default as many "
-      "as may run and wait, at most %u, and as fit\n",
-      "sessions", config.sessions_max, static_cast<unsigned long long>(each_bytes), kSessionsMost);
-}
-
 // Prints the effective configuration and the plan. Throws Failure if it does not fit.
 void check_config(const DaemonSource& source, const Config& config) {
   std::string why;
-  const tarn_plan plan = plan_of(source, &why);
+  const tarn_plan plan = plan_of(source.engine, &why);
   std::printf("%s\n%s\n%s", settings_toml(source.settings).c_str(),
               source.engine.config_toml.c_str(), tools::format_plan(plan).c_str());
-  print_sessions(source, config, plan);
+  print_sessions(source.engine, config, plan);
   std::printf(
       "%-14s %-6s %-8s %12llu  daemon.memory_bytes, beside the engine's budget; %u "
       "connections and a body of %llu bytes need %llu\n",
@@ -161,14 +112,14 @@ void check_config(const DaemonSource& source, const Config& config) {
 
 void print_dropin(DaemonSource source, const Config& config, const std::string& most_toml) {
   std::string why;
-  DropinFacts facts{.plan = plan_of(source, &why),
+  DropinFacts facts{.plan = plan_of(source.engine, &why),
                     .network_bytes = source.settings.memory_bytes,
                     .n_descriptors = descriptors_needed(source.settings.connections_max),
                     .stop_s = stop_seconds(source.settings),
                     .store_dir = config.store.path.data()};
   if (!why.empty()) throw tools::Failure{tools::kExitRefused, why};
   source.engine.config_toml = most_toml;
-  facts.plan = plan_of(source, &why);
+  facts.plan = plan_of(source.engine, &why);
   for (u32 i = 0; i < facts.plan.n_regions; ++i) {
     const tarn_region& region = facts.plan.regions[i];
     facts.uses_gpu |= region.bytes > 0 && std::string_view(region.space) == "device";
@@ -183,7 +134,8 @@ void print_dropin(DaemonSource source, const Config& config, const std::string& 
 
 int run(Options options) {
   DaemonSource source;
-  source.settings = settings_of(options);
+  const std::vector<tools::ConfigFile> files = read_files(options);
+  source.settings = settings_of(options, files);
   source.model.name = name_of(options, source.settings);
   source.model.is_built_in = options.engine.model.empty();
   source.model.created_s = static_cast<u64>(std::time(nullptr));
@@ -194,9 +146,14 @@ int run(Options options) {
   if (source.model.is_built_in && source.settings.chat_template.empty()) {
     source.engine.chat_template = "plain";
   }
-  std::string most_toml;
-  const Config config = choose_config(options, source, &most_toml);
-  source.read_again = [options] { return settings_of(options); };
+  Origins origins{};
+  Config config = engine_config(options, files, source.settings, &origins);
+  const bool is_set = options.engine.sessions_max.has_value() ||
+                      origins[key_idx("engine.sessions_max")] != Origin::built_in;
+  std::string most_toml = tools::to_toml(config);
+  source.engine.config_toml = most_toml;
+  if (!is_set) most_toml = choose_sessions(config, source.engine);
+  source.read_again = [options] { return read_again(options); };
   if (options.checks) {
     check_config(source, config);
     return tools::kExitOk;
