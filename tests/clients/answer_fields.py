@@ -136,6 +136,21 @@ def check_offsets():
     streamed = [at for piece in events(prompt=BOOK, **fields) if piece["logprobs"]
                 for at in piece["logprobs"]["text_offset"]]
     require(streamed == offsets, f"{streamed}, {offsets}")
+    # Bytes that never become a character, and whole ones between them.
+    letters = daemon.post("/tokenize", {"content": "k"}).json()["tokens"]
+    for first in (ids[:1], ids[1:] or ids[:1], ids):
+        fields["logit_bias"] = {str(i): 100 for i in [*first, *letters]}
+        fields["max_tokens"] = 12
+        whole = choice(**fields)
+        seen, n_letters = whole["logprobs"], 0
+        for at, token in zip(seen["text_offset"], seen["tokens"]):
+            if "\ufffd" not in token:
+                n_letters += 1
+                require(whole["text"].startswith(token, at), f"{token!r} at {at} of {whole!r}")
+        require(n_letters > 0, f"{whole}")
+        streamed = [at for piece in events(prompt=BOOK, **fields) if piece["logprobs"]
+                    for at in piece["logprobs"]["text_offset"]]
+        require(streamed == seen["text_offset"], f"{streamed}, {seen}")
 
 
 def check_names():
@@ -161,6 +176,9 @@ def check_refused():
     for body, param in [({"prompt": [-1]}, "prompt"), ({"prompt": [10**6]}, "prompt"),
                         ({"prompt": "x", "logit_bias": {"1000000": 1}}, "logit_bias")]:
         refused("/v1/completions", body, param, "is not 0 to ")
+    reply = daemon.post("/v1/completions", {"prompt": "x", "tarn": {"session": "a" * 129}})
+    require(reply.json()["error"]["param"] == "tarn.session", f"{reply.json()}")
+    refused("/v1/completions", {"prompt": "x", "stop": ["a", ""]}, "stop", "1 to 128 bytes")
     long = "word " * 20000
     for path, body in [("/v1/completions", {"prompt": long}), ("/v1/chat/completions", {
             "messages": [{"role": "user", "content": long}]})]:
@@ -171,10 +189,16 @@ def check_refused():
     for name, value in [("guided_json", {"type": "object"}), ("guided_choice", ["a"]),
                         ("structured_outputs", {"json": {}}), ("format", "json"), ("n_probs", 3),
                         ("stop_token_ids", [1]), ("min_tokens", 2), ("bad_words", ["a"]),
-                        ("options", {"num_predict": 3}), ("skip_special_tokens", False)]:
+                        ("options", {"num_predict": 3}), ("skip_special_tokens", False),
+                        ("guided_json", {}), ("json_schema", {}), ("format", {}),
+                        ("guided_decoding", {"json": {}}), ("num_beams", 4), ("min_length", 5),
+                        ("stop_sequences", ["a"]), ("reasoning_budget_tokens", 9),
+                        ("preserved_tokens", ["</s>"]), ("vllm_xargs", {"a": 1})]:
         refused("/v1/completions", {"prompt": "x", name: value}, name, "not served")
     for name, value in [("n_probs", 0), ("min_tokens", 0), ("keep_alive", "5m"), ("format", ""),
-                        ("skip_special_tokens", True), ("stop_token_ids", []), ("x", {"y": 1})]:
+                        ("skip_special_tokens", True), ("stop_token_ids", []), ("x", {"y": 1}),
+                        ("num_beams", 1), ("min_length", 0), ("guided_decoding", {}),
+                        ("guided_json", None), ("num_beam_groups", 2), ("json_schema", "")]:
         require(choice(max_tokens=1, **{name: value}) is not None)
     require(choice(max_tokens=9, repetition_penalty=5)["text"] ==
             choice(max_tokens=9, repeat_penalty=5)["text"])

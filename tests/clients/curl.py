@@ -113,6 +113,12 @@ def check_long():
             require(status == 400 and error["code"] == "context_length_exceeded", f"{error}")
             require(error["type"] == "exceed_context_size_error" and error["param"] == param)
             require(error["n_prompt_tokens"] > error["n_ctx"] >= 512, f"{error}")
+            if n_words > 100_000:
+                continue
+            exact = len(json.loads(post("/tokenize", {"content": words})[2])["tokens"])
+            off = error["n_prompt_tokens"] - exact
+            require(0 <= off < 100 or (param == "messages" and "estimated" in error),
+                    f"{error}, exactly {exact}")
             require("exceeds the available context size" in error["message"])
 
 

@@ -46,6 +46,20 @@ def check_answers():
     require(int(pairs["cached_tokens"]) > 0)
 
 
+def check_chunks():
+    """chunks that are computed in full for want of a record: a line a second says so"""
+    def said(**tarn):
+        before = len(lines(daemon, "chunks_in_full"))
+        daemon.post("/v1/completions", {"prompt": "Rosa", "max_tokens": 1, "tarn": tarn})
+        return len(lines(daemon, "chunks_in_full")) - before
+
+    require(said() == 0)
+    require(said(chunks=[TEXT], recompute=0.5) == 0)
+    require(said(chunks=[TEXT]) == 1)
+    line = lines(daemon, "chunks_in_full")[-1]
+    require(line["level"] == "warning" and "tarn verify --reuse" in line["text"], f"{line}")
+
+
 def check_others():
     """a document: its tokens; what the engine had no part in: its time alone"""
     reply = daemon.post("/v1/tarn/ingest", {"name": "book", "content": TEXT})
@@ -104,7 +118,8 @@ def check_full():
 
 if __name__ == "__main__":
     with daemon:
-        code = run_checks([check_answers, check_others, check_gone, check_no_text, check_full])
+        code = run_checks([check_answers, check_chunks, check_others, check_gone, check_no_text,
+                           check_full])
         if code != 0:
             print(daemon.log()[-4000:])
     sys.exit(code)

@@ -124,6 +124,10 @@ def check_preflights():
         require(reply.status == 403, f"{headers}: {reply.status}")
         allowed = reply.headers.get("access-control-allow-origin")
         require(allowed in (None, ORIGIN) and not set(CORS[2:]) & set(reply.headers), f"{headers}")
+    for first, second in [(ORIGIN, "http://evil.example"), ("http://evil.example", ORIGIN),
+                          (ORIGIN, ORIGIN)]:
+        reply = preflight({"Origin": first, "origin": second})
+        require(reply.status == 400 and not set(CORS) & set(reply.headers), f"{reply.headers}")
     require(send("OPTIONS", "/v1/models", {"Origin": ORIGIN}).status in (401, 405))
     require(send("OPTIONS", "/v1/models", bearer(daemon.key)).status == 405)
 
@@ -139,7 +143,12 @@ def check_origins():
              ("POST", "/v1/completions", {**key, "Host": "evil.example"}, COMPLETION, 403),
              ("GET", "/nowhere", key, None, 404), ("GET", "/v1/completions", key, None, 405),
              ("POST", "/v1/completions", key, " " * (9 << 20), 413), ("GET", "/health", {}, None,
-                                                                      200)]
+                                                                      200),
+             ("POST", "/v1/completions", {**key, "Content-Encoding": "gzip"}, COMPLETION, 415),
+             ("POST", "/v1/completions", {**key, "Expect": "x"}, COMPLETION, 417),
+             ("POST", "/v1/completions", {**key, "Transfer-Encoding": "gzip"}, COMPLETION, 501),
+             ("POST", "/v1/completions", {**key, "X-Bad ": "x"}, COMPLETION, 400),
+             ("GET", "/health", {"Content-Length": "-1"}, None, 400)]
     for method, path, headers, body, status in cases:
         reply = send(method, path, {**headers, **page}, body)
         require(reply.status == status, f"{method} {path}: {reply.status}, not {status}")

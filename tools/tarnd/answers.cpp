@@ -168,6 +168,10 @@ void Answer::fed(u32 choice, const tarn_event& reply) {
   if (tarn_session_info_get(lanes_[choice].session, &info) == TARN_OK) {
     summary_.n_prompt_tokens += info.n_tokens;
   }
+  if (info.n_tokens == 0 && !plan_.reads_alone) {
+    return fail(invalid_request(
+        "'prompt' is empty, and this model begins no text by itself: give it a text", "prompt"));
+  }
   if (plan_.n_choices == 1 && !plan_.reads_alone) return generate(choice);
   call(
       [this, choice](tarn_engine*, void* request) {

@@ -26,7 +26,7 @@
 
 namespace tarn::daemon {
 
-// What the engine is asked for. The texts are what is submitted, so they outlive the calls.
+// A request to the engine. Its texts are submitted as they are, so they outlive the calls.
 struct AnswerPlan {
   bool is_chat = false;
   std::string messages_json, arguments_json;  // of a chat
@@ -55,8 +55,8 @@ struct AnswerSummary {
   tarn_explanation explanation = TARN_INIT(tarn_explanation);  // of the last prompt
 };
 
-// What becomes of an answer, in this order: begun, then token, text and done of each choice, then
-// finished. failed instead of what would come next. None of it after the client is gone.
+// Takes the events of an answer, in this order: begun, then token, text and done of each choice,
+// then finished. failed instead of what would come next. None of it after the client is gone.
 class AnswerSink {
  public:
   virtual ~AnswerSink() = default;

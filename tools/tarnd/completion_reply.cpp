@@ -4,6 +4,7 @@
 #include <ctime>
 #include <set>
 
+#include "runtime/text/unicode.h"
 #include "tools/support/escaped.h"
 #include "tools/support/explanation.h"
 #include "tools/tarnd/engine_port.h"
@@ -12,6 +13,8 @@ namespace tarn::daemon {
 namespace {
 
 using tools::JsonLine;
+
+constexpr u64 kReplacementBytes = 3;  // of U+FFFD
 
 const char* finish_reason(int32_t finish) {
   return finish == TARN_FINISH_LENGTH || finish == TARN_FINISH_DEADLINE ? "length" : "stop";
@@ -22,6 +25,28 @@ f64 ms_of(u64 ns) { return static_cast<f64>(ns) / 1e6; }
 u64 n_points(std::string_view utf8) {
   return static_cast<u64>(
       std::ranges::count_if(utf8, [](char c) { return (static_cast<u8>(c) & 0xc0) != 0x80; }));
+}
+
+// Whether a character begins with these bytes, and has more.
+bool is_begin(const std::string& bytes) {
+  const u64 n = text::utf8_bytes_by_lead(bytes[0]);
+  const auto lead = static_cast<u8>(bytes[0]);
+  if (bytes.size() == 1) return lead >= 0xc2 && lead <= 0xf4;
+  return bytes.size() < n && text::is_utf8((bytes + "\x80\x80").substr(0, n));
+}
+
+bool goes_on(const std::string& begun, char byte) {
+  const std::string both = begun + byte;
+  return is_begin(both) || text::is_utf8(both);
+}
+
+// The begin of a character at the end of the bytes, or "".
+std::string begun_in(const std::string& bytes) {
+  for (size_t n = std::min<size_t>(bytes.size(), 3); n > 0; --n) {
+    const std::string tail = bytes.substr(bytes.size() - n);
+    if (is_begin(tail)) return tail;
+  }
+  return "";
 }
 
 f64 ratio(f64 a, f64 b) { return b > 0 ? a / b : 0; }
@@ -62,9 +87,16 @@ void CompletionReply::token(u32 choice, const tarn_event& event) {
   Work& work = exchange_->work;
   if (work.n_generated++ == 0) work.first_token_ns = exchange_->age_ns();
   Choice& to = choices_[choice];
-  const u64 begin = to.n_token_bytes;
+  u64 begin = to.n_token_bytes;
   to.n_token_bytes += event.text_bytes;
   if (!form_.has_logprobs || tarn_is_end(form_.engine, event.token) != 0) return;
+  const std::string bytes = piece(event.token);
+  const bool is_shown = event.text_bytes > 0 || !begun_in(to.begun + bytes).empty();
+  if (is_shown && !bytes.empty()) {
+    // The bytes that had begun never become a character: this token brings their U+FFFD first.
+    if (!to.begun.empty() && !goes_on(to.begun, bytes[0])) begin += kReplacementBytes;
+    to.begun = begun_in(to.begun + bytes);
+  }
   to.logprobs.push_back({.token = event.token,
                          .logprob = event.logprob,
                          .top = {event.top, event.top + event.n_top},

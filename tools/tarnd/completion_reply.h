@@ -46,6 +46,7 @@ class CompletionReply : public AnswerSink {
     std::string text;
     std::vector<Logprob> logprobs;            // not yet written
     u64 n_token_bytes = 0;                    // text of the tokens so far
+    std::string begun;                        // bytes of a character that is not whole yet
     u64 n_text_bytes = 0, n_text_points = 0;  // of the text so far
     int32_t finish = TARN_FINISH_NONE;
   };

@@ -127,11 +127,10 @@ void Connection::on_timer(evutil_socket_t, short, void* self) {
     return;
   }
   if (c.state_ == State::body || (c.state_ == State::head && c.has_input())) {
-    if (c.exchange_ == nullptr) c.exchange_ = c.new_exchange({});
-    return c.refuse({.status = 408,
-                     .type = "invalid_request_error",
-                     .message = "the request took too long to arrive"},
-                    /*keeps_alive=*/false);
+    const HttpError late{.status = 408,
+                         .type = "invalid_request_error",
+                         .message = "the request took too long to arrive"};
+    return c.exchange_ == nullptr ? c.refuse_head(late) : c.refuse(late, /*keeps_alive=*/false);
   }
   c.close();
 }
@@ -180,11 +179,7 @@ bool Connection::advance_head() {
   }
   head_has_begun_ = false;
   if (!error) error = read_head({bytes, end.n_bytes}, head);
-  if (error) {
-    exchange_ = new_exchange({});
-    refuse(error_of(*error), /*keeps_alive=*/false);
-    return false;
-  }
+  if (error) return refuse_head(error_of(*error)), false;
   begin_request(head);
   if (state_ != State::closed) evbuffer_drain(input, end.n_bytes);
   if (state_ == State::body && n_body_left_ == 0 && chunks_ == nullptr) hand_over();
@@ -261,6 +256,23 @@ void Connection::refuse(const HttpError& error, bool keeps_alive) {
   state_ = State::answering;
   const std::shared_ptr<Exchange> exchange = exchange_;
   exchange->reply(error);
+}
+
+// The reply depends on the lines that are whole.
+void Connection::refuse_head(const HttpError& error) {
+  evbuffer* const input = bufferevent_get_input(stream_);
+  const u64 n = std::min<u64>(evbuffer_get_length(input), kHeadBytesMax);
+  const auto* const bytes =
+      reinterpret_cast<char*>(evbuffer_pullup(input, static_cast<ssize_t>(n)));
+  Head head;
+  if (bytes != nullptr) {
+    const std::string_view got(bytes, n);
+    const size_t end = got.rfind("\r\n");
+    if (end != std::string_view::npos) static_cast<void>(read_head(got.substr(0, end), head));
+  }
+  exchange_ = new_exchange(head);
+  handler_.on_bad_head(head, exchange_->request);
+  refuse(error, /*keeps_alive=*/false);
 }
 
 void Connection::hand_over() {

@@ -37,6 +37,8 @@ class Handler {
   virtual bool closes() const { return false; }  // each connection ends with its next reply
   // Before the body: whether the request may go on. It may set what depends on the head.
   virtual std::optional<HttpError> on_head(const Head& head, Request& request) = 0;
+  // The head is refused, or did not come whole: sets what its reply depends on.
+  virtual void on_bad_head(const Head& head, Request& request) = 0;
   virtual void on_request(const std::shared_ptr<Exchange>& exchange) = 0;
   // The reply is out, or the client is gone.
   virtual void on_replied(const Exchange& exchange) = 0;
@@ -85,6 +87,7 @@ class Connection {
   bool advance_body();
   void begin_request(const Head& head);
   void refuse(const HttpError& error, bool keeps_alive);
+  void refuse_head(const HttpError& error);
   void hand_over();
   void linger();
   void drop_input();

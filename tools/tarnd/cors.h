@@ -1,5 +1,5 @@
-// What a browser asks before a page of an allowed origin (daemon.origins) may send a request, and
-// the fields by which it lets the page read the reply (the Fetch standard, "CORS protocol").
+// A browser asks before a page of an allowed origin (daemon.origins) may send a request. Fields of
+// the reply let the page read it (the Fetch standard, "CORS protocol").
 #pragma once
 
 #include <string>

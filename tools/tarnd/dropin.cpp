@@ -37,7 +37,7 @@ std::string quoted(const std::string& path) {
   return text + '"';
 }
 
-// Of desktops and servers, and of Jetson boards. Those that a machine has not are skipped.
+// Devices of desktops, servers and Jetson boards. Systemd skips those that a machine lacks.
 constexpr const char* kGpuLines =
     "PrivateDevices=no\n"
     "DeviceAllow=char-nvidia* rw\n"

@@ -20,21 +20,69 @@ HttpError try_later(const EngineError& error) {
 
 // OpenAI's code beside the type and the numbers of llama-server: clients look for either.
 HttpError too_long(const EngineError& error, std::string_view text_field) {
-  return {.status = 400,
-          .type = "exceed_context_size_error",
-          .message = error.text,
-          .code = "context_length_exceeded",
-          .param = std::string(text_field),
-          .numbers = {{"n_prompt_tokens", error.figure("n_prompt_tokens")},
-                      {"n_ctx", error.figure("n_ctx")}}};
+  HttpError refusal{.status = 400,
+                    .type = "exceed_context_size_error",
+                    .message = error.text,
+                    .code = "context_length_exceeded",
+                    .param = std::string(text_field),
+                    .numbers = {{"n_prompt_tokens", error.figure("n_prompt_tokens")},
+                                {"n_ctx", error.figure("n_ctx")}}};
+  if (error.figure("estimated") != 0) refusal.numbers.push_back({"estimated", 1});
+  return refusal;
 }
 
-// The request's name for an argument of the engine's.
+// An argument of the engine's, and the request's field that it came from.
+struct FieldName {
+  std::string_view key, field;
+};
+// Where the text came from, and where its name stands: in a completion that of a session.
+constexpr std::string_view kTextField = "*", kNameField = "**";
+constexpr FieldName kFieldNames[] = {{"text", kTextField},
+                                     {"ids", kTextField},
+                                     {"messages", kTextField},
+                                     {"messages_json", kTextField},
+                                     {"arguments", "chat_template_kwargs"},
+                                     {"tools", "tools"},
+                                     {"parts", "tarn.chunks"},
+                                     {"recompute", "tarn.recompute"},
+                                     {"name", kNameField},
+                                     {"stops", "stop"},
+                                     {"logit_biases", "logit_bias"},
+                                     {"n_top_logprobs", "top_logprobs"},
+                                     {"penalty_last_tokens", "repeat_last_n"},
+                                     {"repetition_penalty", "repeat_penalty"},
+                                     {"temperature", "temperature"},
+                                     {"top_p", "top_p"},
+                                     {"min_p", "min_p"},
+                                     {"top_k", "top_k"},
+                                     {"frequency_penalty", "frequency_penalty"},
+                                     {"presence_penalty", "presence_penalty"}};
+
 std::string param_of(const EngineError& error, std::string_view text_field) {
-  constexpr std::string_view kTexts[] = {"text", "ids", "messages"};
-  if (error.reason == TARN_REASON_NO_MEMORY) return std::string(text_field);
-  if (error.reason != TARN_REASON_BAD_FIELD) return "";
-  return std::ranges::find(kTexts, error.key) != std::end(kTexts) ? std::string(text_field) : "";
+  std::string_view field;
+  switch (error.reason) {
+    case TARN_REASON_NO_MEMORY:
+    case TARN_REASON_NO_TEMPLATE:
+    case TARN_REASON_TEMPLATE_FAILED:
+      field = kTextField;
+      break;
+    case TARN_REASON_NO_STORE:
+    case TARN_REASON_NAME_NOT_FOUND:
+    case TARN_REASON_NAME_IN_USE:
+    case TARN_REASON_SAVED_OTHERWISE:
+      field = kNameField;
+      break;
+    case TARN_REASON_BAD_FIELD: {
+      const auto found = std::ranges::find(kFieldNames, error.key, &FieldName::key);
+      if (found != std::end(kFieldNames)) field = found->field;
+      break;
+    }
+    default:
+      break;
+  }
+  if (field == kTextField || (field == kNameField && text_field.empty())) field = text_field;
+  if (field == kNameField) field = text_field == "content" ? "name" : "tarn.session";
+  return std::string(field);
 }
 
 }  // namespace
@@ -93,9 +141,15 @@ HttpError http_error(const EngineError& error, std::string_view text_field) {
     case TARN_INVALID_REQUEST:
       return invalid_request(error.text, param_of(error, text_field));
     case TARN_UNSUPPORTED:
-      return {.status = 400, .type = "not_supported_error", .message = error.text};
+      return {.status = 400,
+              .type = "not_supported_error",
+              .message = error.text,
+              .param = param_of(error, text_field)};
     case TARN_NOT_FOUND:
-      return {.status = 404, .type = "not_found_error", .message = error.text};
+      return {.status = 404,
+              .type = "not_found_error",
+              .message = error.text,
+              .param = param_of(error, text_field)};
     case TARN_NOT_FINITE:
       return {.status = 500, .type = "server_error", .message = error.text};
     default:  // the disk, the GPU, or the engine: not this request's fault

@@ -25,7 +25,7 @@ struct EngineError {
 
 // This thread's latest failure.
 EngineError latest_error();
-// What a reply says. One without a failure has TARN_OK.
+// Returns a reply's failure. One without a failure has TARN_OK.
 EngineError error_in(const tarn_event& reply);
 // The reply to a call that was not submitted, or never will be answered.
 tarn_event reply_of(const EngineError& error);

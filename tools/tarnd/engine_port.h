@@ -26,7 +26,7 @@
 
 namespace tarn::daemon {
 
-// What tarn_open takes, kept for the engine's life.
+// The arguments of tarn_open, kept for the engine's life.
 struct EngineSource {
   std::string model_path, config_toml, chat_template;
   int32_t (*open)(const tarn_options*, tarn_engine**) = tarn_open;  // or a test's, with a fake GPU

@@ -56,7 +56,7 @@ struct Reply {
   std::string_view allow = {};  // of 405
 };
 
-// What the engine has done for a request so far, as the log shows it.
+// The engine's work for a request so far, as the log shows it.
 struct Work {
   u64 n_prompt_tokens = 0, n_cached_tokens = 0, n_generated = 0;
   u64 first_token_ns = 0;  // since the request's head; 0: there is none

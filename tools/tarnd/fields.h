@@ -5,7 +5,7 @@
 //   ignored   known to clients, without a meaning here
 //   refused   known, and would change the answer, which is not done yet: 400 with its name, unless
 //             the value is null, empty, false, or one of `harmless`. Where that names true or null,
-//             false is refused, too
+//             false is refused, too; of type json, an empty object is
 //
 // A name that no row has is ignored, too. Rows of one target are names of one field: the first row
 // that a body has wins, in whatever order the body has them.

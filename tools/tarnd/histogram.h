@@ -22,7 +22,7 @@ class Histogram {
     ++n_;
     sum_s_ += seconds;
   }
-  // Of values up to each bound; the last one is beyond all.
+  // Returns counts of values up to each bound; the last one is beyond all.
   const std::array<u64, kBounds_s.size() + 1>& counts() const { return counts_; }
   u64 n() const { return n_; }
   f64 sum_s() const { return sum_s_; }

@@ -136,12 +136,17 @@ Refused read_field(std::string_view line, Head& head) {
   return note_field(field, head);
 }
 
-Refused check_host(const Head& head) {
-  const auto n =
-      std::count_if(head.fields.begin(), head.fields.begin() + head.n_fields,
-                    [](const HeadField& f) { return equals_ignoring_case(f.name, "host"); });
-  if (n > 1 || (n == 0 && head.minor_version == 1)) {
+// Checks the fields that decide who asks: two programs could read different ones of several.
+Refused check_single(const Head& head) {
+  const u32 n_hosts = head.count("host");
+  if (n_hosts > 1 || (n_hosts == 0 && head.minor_version == 1)) {
     return HeadError{400, "a request has one Host field"};
+  }
+  if (head.count("origin") > 1) return HeadError{400, "Origin is there twice"};
+  if (head.count("authorization") > 1) return HeadError{400, "Authorization is there twice"};
+  if (head.count("x-api-key") > 1) return HeadError{400, "X-Api-Key is there twice"};
+  if (head.count("access-control-request-method") > 1) {
+    return HeadError{400, "Access-Control-Request-Method is there twice"};
   }
   return std::nullopt;
 }
@@ -157,6 +162,12 @@ std::string_view Head::field(std::string_view name) const {
     if (equals_ignoring_case(fields[i].name, name)) return fields[i].value;
   }
   return "";
+}
+
+u32 Head::count(std::string_view name) const {
+  u32 n = 0;
+  for (u32 i = 0; i < n_fields; ++i) n += equals_ignoring_case(fields[i].name, name) ? 1u : 0u;
+  return n;
 }
 
 HeadEnd find_head_end(std::string_view bytes) {
@@ -182,16 +193,18 @@ HeadEnd find_head_end(std::string_view bytes) {
 
 Refused read_head(std::string_view bytes, Head& head) {
   if (bytes.starts_with(kLineEnd)) bytes.remove_prefix(kLineEnd.size());
-  if (Refused refused = read_request_line(next_part(bytes, kLineEnd), head)) return refused;
+  Refused first = read_request_line(next_part(bytes, kLineEnd), head);
   while (!bytes.empty()) {
     const std::string_view line = next_part(bytes, kLineEnd);
     if (line.empty()) break;
-    if (Refused refused = read_field(line, head)) return refused;
+    const Refused refused = read_field(line, head);
+    if (!first) first = refused;
   }
+  if (first) return first;
   if (head.is_chunked && head.content_bytes) {
     return HeadError{400, "Content-Length beside Transfer-Encoding"};
   }
-  return check_host(head);
+  return check_single(head);
 }
 
 }  // namespace tarn::daemon

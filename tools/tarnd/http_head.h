@@ -33,6 +33,7 @@ struct Head {
 
   // The first field of this name, in lower case; "" if there is none.
   std::string_view field(std::string_view name) const;
+  u32 count(std::string_view name) const;
   bool has_body() const { return is_chunked || content_bytes.value_or(0) > 0; }
 };
 
@@ -49,7 +50,8 @@ struct HeadEnd {
 // Finds the end of the head that `bytes` begin with. A byte that no head has is an error at once.
 HeadEnd find_head_end(std::string_view bytes);
 
-// Reads a whole head. The views point into `bytes`.
+// Reads a whole head. The views point into `bytes`. The first error is returned; what else can be
+// read is in `head` all the same.
 std::optional<HeadError> read_head(std::string_view bytes, Head& head);
 
 // ASCII alone: header names and host names.

@@ -37,7 +37,7 @@ class Ingester {
   bool is_busy() const { return thread_.is_busy(); }
   // Only if it is not busy. `done` is called on the loop's thread.
   void start(tarn_engine* engine, IngestJob job, std::function<void(const IngestEnd&)> done);
-  // What was read stays. `done` is called all the same.
+  // Ends the reading. Tokens that were read stay. `done` is called all the same.
   void cancel() { is_cancelled_ = true; }
   void join();  // before the engine is closed
 

@@ -212,6 +212,16 @@ void check_tcp(const std::string& address, const sockaddr_storage& at, const Lis
   }
 }
 
+// The port that the socket got, where 0 was asked for.
+std::string port_text(int fd) {
+  sockaddr_storage at{};
+  socklen_t n = sizeof at;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&at), &n) != 0) return "0";
+  const auto* const v4 = reinterpret_cast<const sockaddr_in*>(&at);
+  const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(&at);
+  return std::to_string(ntohs(at.ss_family == AF_INET6 ? v6->sin6_port : v4->sin_port));
+}
+
 Listener open_tcp(const std::string& address, const ListenRules& rules) {
   const auto at = parse_tcp(std::string_view(address).substr(kTcp.size()));
   if (!at) refuse(address, "give an address and a port: tcp://127.0.0.1:8080, tcp://[::1]:8080");
@@ -224,7 +234,8 @@ Listener open_tcp(const std::string& address, const ListenRules& rules) {
     system_failed(address, "bind");
   }
   if (listen(fd.get(), static_cast<int>(rules.backlog)) != 0) system_failed(address, "listen");
-  return {fd.release(), /*tcp=*/true, address};
+  const std::string name = address.substr(0, address.rfind(':') + 1) + port_text(fd.get());
+  return {fd.release(), /*tcp=*/true, name};
 }
 
 Listener passed(int fd, const ListenRules& rules) {

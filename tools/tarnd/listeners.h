@@ -53,7 +53,7 @@ struct ListenRules {
 // it, and it is no symbolic link. A socket that no process listens on is replaced; nothing else is.
 // Daemons that start or end in one folder wait for each other (flock on the folder).
 Listener open_listener(const std::string& address, const ListenRules& rules);
-// Those of LISTEN_FDS, which is removed from the environment.
+// Returns the sockets of LISTEN_FDS, which is removed from the environment.
 std::vector<Listener> passed_listeners(const ListenRules& rules);
 
 }  // namespace tarn::daemon

@@ -37,6 +37,7 @@ constexpr Row kRows[] = {
     {"accept_failed", LogLevel::warning, true},
     {"network", LogLevel::warning, true},
     {"no_keys", LogLevel::warning},
+    {"chunks_in_full", LogLevel::warning, true},
     {"engine", LogLevel::info},
     {"engine_ended", LogLevel::error},
     {"reloaded", LogLevel::info},

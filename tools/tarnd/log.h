@@ -30,6 +30,7 @@ enum class Event : u8 {
   accept_failed,
   network,
   no_keys,
+  chunks_in_full,
   engine,
   engine_ended,
   reloaded,
@@ -37,7 +38,7 @@ enum class Event : u8 {
   stopping,
   stopped,
 };
-inline constexpr u32 kEvents = 17;
+inline constexpr u32 kEvents = 18;
 const char* event_name(Event event);
 
 struct LogPair {

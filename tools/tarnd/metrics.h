@@ -1,4 +1,4 @@
-// What the daemon counts, and /metrics: Prometheus' text format, version 0.0.4. llama-server's
+// The daemon's counts, and /metrics: Prometheus' text format, version 0.0.4. llama-server's
 // names where a count means the same, ours for the rest.
 #pragma once
 

@@ -11,7 +11,7 @@ namespace tarn::daemon {
 namespace {
 
 constexpr size_t kHeadBytes = alignof(std::max_align_t);  // before each block: its size
-// What leases leave to libevent, so that connections that are open can end in order.
+// Leases leave so much to libevent, so that open connections can end in order.
 constexpr u64 kLastBytes = 64 * 1024;
 
 struct Count {

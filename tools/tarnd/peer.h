@@ -29,7 +29,7 @@ struct Key {
 // Failure: exit code 78 for a line that is none, or a file that others may read.
 std::vector<Key> read_keys(const std::string& path);
 
-// Of a Host field.
+// Returns the name of a Host field.
 std::string_view without_port(std::string_view host);
 
 class PeerRules {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "tools/tarnd/completion_reply.h"
+#include "tools/tarnd/log.h"
 #include "tools/tarnd/routes.h"
 
 namespace tarn::daemon {
@@ -54,6 +55,18 @@ ReplyForm form_of(const Body& body, bool is_chat, const Request& request, const 
           .engine = service.port.get()};
 }
 
+// The share of chunks that is computed anew is the model's, and no record names it.
+void warn_unblended(const Body& body, const Service& service, const Request& request) {
+  const bool has_chunks = body.has_chunks || !body.chunks.empty();
+  const bool is_auto = body.recompute == f64{TARN_RECOMPUTE_AUTO};
+  if (!has_chunks || !is_auto || service.model.status.recompute < 1) return;
+  log_event(Event::chunks_in_full,
+            {{"id", request.id},
+             {"text",
+              "no record names a share for this model: tarn verify --reuse --record FILE finds one "
+              "(then --config FILE), and a request's tarn.recompute sets one"}});
+}
+
 void answer(Service& service, const std::shared_ptr<Exchange>& exchange, bool is_chat) {
   Body body;
   body.n_vocab = service.model.status.n_vocab;
@@ -67,6 +80,7 @@ void answer(Service& service, const std::shared_ptr<Exchange>& exchange, bool is
   }
   if (error) return exchange->reply(*error);
   std::string().swap(request.body);
+  warn_unblended(body, service, request);
   ReplyForm form = form_of(body, is_chat, request, service);
   AnswerPlan plan = plan_of(body, is_chat, request, service.model);
   const u32 n_choices = plan.n_prompts() * plan.n_choices;

@@ -1,4 +1,4 @@
-// What the daemon says about itself.
+// Answers about the daemon itself: health, metrics, properties, slots.
 #include <algorithm>
 #include <ctime>
 
@@ -83,7 +83,7 @@ void answer_health(Service& service, const std::shared_ptr<Exchange>& exchange) 
                                [&service, exchange] { answer_health(service, exchange); });
   }
   JsonLine json;
-  // What needs the store fails where it is off or read-only; everything else is answered.
+  // Requests that need the store fail where it is off or read-only; all others are answered.
   const std::string_view store = service.model.status.store;
   const bool is_degraded = store == "off" || store == "read-only";
   json.begin_object().key("status").text(is_degraded ? "degraded" : "ok");

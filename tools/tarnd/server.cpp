@@ -181,6 +181,8 @@ std::optional<HttpError> Server::on_head(const Head& head, Request& request) {
   return api_.on_head(head, request);
 }
 
+void Server::on_bad_head(const Head& head, Request& request) { api_.on_bad_head(head, request); }
+
 void Server::on_request(const std::shared_ptr<Exchange>& exchange) {
   if (closes_) exchange->close_after();
   api_.on_request(exchange);

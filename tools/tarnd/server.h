@@ -19,12 +19,13 @@
 
 namespace tarn::daemon {
 
-// What the server asks of the application.
+// The application's side of the server.
 class Api {
  public:
   virtual ~Api() = default;
   virtual bool allows(const Peer& peer) const = 0;
   virtual std::optional<HttpError> on_head(const Head& head, Request& request) = 0;
+  virtual void on_bad_head(const Head& head, Request& request) = 0;
   virtual void on_request(const std::shared_ptr<Exchange>& exchange) = 0;
   virtual void on_replied(const Exchange& exchange) = 0;
 };
@@ -68,6 +69,7 @@ class Server : public Handler {
   std::string next_request_id() override;
   bool closes() const override { return closes_; }
   std::optional<HttpError> on_head(const Head& head, Request& request) override;
+  void on_bad_head(const Head& head, Request& request) override;
   void on_request(const std::shared_ptr<Exchange>& exchange) override;
   void on_replied(const Exchange& exchange) override;
   void on_closed(Connection* connection) override;

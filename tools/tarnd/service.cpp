@@ -39,7 +39,7 @@ bool unescape(std::string_view path, std::string& out) {
   return true;
 }
 
-// What a client sent as a name: " 'x'", or "" for what is no name.
+// Returns a name that a client sent as " 'x'", or "" where it is none.
 std::string shown(std::string_view name) {
   constexpr size_t kNameBytesMax = 253;  // DNS
   const bool is_name =
@@ -50,7 +50,7 @@ std::string shown(std::string_view name) {
 
 std::string ms_text(u64 ns) { return std::to_string(ns / 1'000'000); }
 
-// Of a request that the engine has tokens of.
+// Returns the pairs of a request that the engine has tokens of.
 std::vector<LogPair> work_pairs(const Work& work) {
   if (work.n_prompt_tokens + work.n_generated == 0) return {};
   std::vector<LogPair> pairs = {{"prompt_tokens", std::to_string(work.n_prompt_tokens)},
@@ -76,11 +76,15 @@ Service::Service(event_base* base, EnginePort& engine_port, const Settings& sett
   };
 }
 
-std::optional<HttpError> Service::on_head(const Head& head, Request& request) {
+void Service::on_bad_head(const Head& head, Request& request) {
   const std::string_view origin = head.field("origin");
-  if (!origin.empty() && rules_.is_our_origin(origin)) {
+  if (head.count("origin") == 1 && !origin.empty() && rules_.is_our_origin(origin)) {
     request.cors_fields = cors_fields(origin);
   }
+}
+
+std::optional<HttpError> Service::on_head(const Head& head, Request& request) {
+  on_bad_head(head, request);
   if (!unescape(without_last_slash(head.path), request.path))
     return invalid_request("a bad escape in the path");
   std::string_view allowed;

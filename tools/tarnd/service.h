@@ -1,4 +1,4 @@
-// What the routes work with: the engine, its facts, the answers and the settings. It is the Api of
+// The routes work with it: the engine, its facts, the answers and the settings. It is the Api of
 // the server: who may ask for what, and which function answers.
 #pragma once
 
@@ -31,6 +31,8 @@ class Service : public Api {
 
   bool allows(const Peer& peer) const override { return rules_.allows(peer); }
   std::optional<HttpError> on_head(const Head& head, Request& request) override;
+  // Lets a page of an allowed origin read why.
+  void on_bad_head(const Head& head, Request& request) override;
   void on_request(const std::shared_ptr<Exchange>& exchange) override;
   void on_replied(const Exchange& exchange) override;
 

@@ -37,7 +37,9 @@ class Refuse : public ValueReader {
  public:
   explicit Refuse(const Field& field) : field_(field) {}
   bool take(const JsonToken& token, u32) override {
-    const bool is_fine = token.kind == Kind::null || token.begins() || token.ends() ||
+    const bool is_schema = field_.type == FieldType::json && token.kind == Kind::begin_object;
+    const bool is_empty = (token.begins() || token.ends()) && !is_schema;
+    const bool is_fine = token.kind == Kind::null || is_empty ||
                          (token.kind == Kind::boolean && is_harmless_flag(token.flag)) ||
                          (token.kind == Kind::text && is_harmless(token.text)) ||
                          (token.kind == Kind::number && is_harmless(number_text(token.number)));

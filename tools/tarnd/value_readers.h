@@ -10,7 +10,7 @@
 
 namespace tarn::daemon {
 
-// What was wrong: the sentence goes on behind the field's name ("must be an integer").
+// An error: the sentence goes on behind the field's name ("must be an integer").
 struct ValueError {
   std::string field, sentence;
 };

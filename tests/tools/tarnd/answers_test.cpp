@@ -1,6 +1,5 @@
 // Goal    A request's client may go away at any point of its answer: its sessions are destroyed,
-// and
-//         other answers say what they say alone. So do choices, refusals and kept names.
+//         and other answers say what they say alone. So do choices, refusals and kept names.
 // Method  A real engine on the built-in model, driven by the loop turn by turn; before each turn in
 //         turn one of four answers is abandoned.
 #include "tools/tarnd/answers.h"
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "runtime/api/tarn_chunks.h"
+#include "tests/support/open_engine.h"
 #include "tests/support/temp_dir.h"
 #include "tools/builtin/built_in_model.h"
 #include "tools/tarnd/engine_error.h"
@@ -55,13 +55,12 @@ class Listener : public AnswerSink {
 
 class World {
  public:
-  explicit World(const std::string& more_toml = "") {
+  explicit World(const std::string& more_toml = "", std::string model = "") {
     NetworkMemory::install(u64{8} << 20);
     base = event_base_new();
     port = std::make_unique<EnginePort>(base);
     answers = std::make_unique<Answers>(*port);
     port->on_event = [this](const tarn_event& event) { answers->on_event(event); };
-    std::string model;
     model_ = tools::built_in_unless_named(model);
     port->open({.model_path = model,
                 .config_toml = "kv.context_tokens = 1024\nengine.sessions_max = 8\n"
@@ -119,6 +118,19 @@ Heard heard_alone(World& world, AnswerPlan plan) {
   world.answers->start(std::move(plan), std::make_unique<Listener>(heard));
   world.run_all();
   return heard;
+}
+
+TEST_CASE("a prompt without a token names its field, where the model has no BOS") {
+  const test::SmallModel model("qwen2", "f16");
+  World world("", model.path());
+  const Heard none = heard_alone(world, plan_of(""));
+  CHECK(none.n_failed == 1);
+  CHECK(none.error.status == 400);
+  CHECK(none.error.param == "prompt");
+  AnswerPlan two = plan_of("");
+  two.prompts.insert(two.prompts.begin(), {.text = "bakeri"});
+  CHECK(heard_alone(world, std::move(two)).error.param == "prompt");
+  CHECK(heard_alone(world, plan_of("bakeri")).n_finished == 1);
 }
 
 TEST_CASE("an answer, choices of several prompts, and nothing generated") {

@@ -25,6 +25,9 @@ class EchoHandler : public Handler {
   EchoHandler() { NetworkMemory::install(u64{8} << 20); }
   const Limits& limits() const override { return own; }
   std::string next_request_id() override { return "id" + std::to_string(++n_requests); }
+  void on_bad_head(const Head& head, Request& request) override {
+    if (head.count("origin") == 1) request.cors_fields = "X-Origin-Seen: yes\r\n";
+  }
   std::optional<HttpError> on_head(const Head& head, Request& request) override {
     request.path = head.path;
     if (head.path == "/refused") return invalid_request("refused");
@@ -101,6 +104,52 @@ std::string body_of(const std::string& reply) {
 }
 
 const std::string kPost = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
+
+TEST_CASE("a head that is refused shows its Origin, before and behind what is wrong") {
+  const std::string kOrigin = "Origin: http://a\r\n";
+  struct Trial {
+    const char* wrong;
+    int status;
+  };
+  constexpr Trial kTrials[] = {{"Content-Encoding: gzip\r\n", 415},
+                               {"Expect: x\r\n", 417},
+                               {"Transfer-Encoding: gzip\r\n", 501},
+                               {"Content-Length: x\r\n", 400},
+                               {"Content-Length: 9999999999999999999\r\n", 413},
+                               {"Host: i\r\n", 400},
+                               {"A : b\r\n", 400},
+                               {"X: \x01\r\n", 400}};
+  for (const Trial& trial : kTrials) {
+    CAPTURE(trial.wrong);
+    for (const bool is_first : {true, false}) {
+      const std::string fields = is_first ? kOrigin + trial.wrong : trial.wrong + kOrigin;
+      Wire wire;
+      wire.send("POST /x HTTP/1.1\r\nHost: h\r\n" + fields + "\r\n");
+      const std::string reply = wire.read();
+      CHECK(status_of(reply) == trial.status);
+      CHECK(reply.find("X-Origin-Seen: yes\r\n") != std::string::npos);
+    }
+  }
+  const std::string kLines[] = {"BAD\r\n" + kOrigin + "Host: h\r\n\r\n",
+                                "GET / HTTP/3.0\r\n" + kOrigin + "Host: h\r\n\r\n",
+                                "GET / HTTP/1.1\r\n" + kOrigin + std::string(kHeadBytesMax, 'a')};
+  for (const std::string& head : kLines) {
+    Wire wire;
+    wire.send(head);
+    const std::string reply = wire.read();
+    CHECK(status_of(reply) >= 400);
+    CHECK(reply.find("X-Origin-Seen: yes\r\n") != std::string::npos);
+  }
+  Wire late({.header_s = 1});
+  late.send("GET / HTTP/1.1\r\n" + kOrigin + "Hos");
+  std::string reply;
+  for (int i = 0; i < 200 && reply.empty(); ++i) {
+    usleep(10'000);
+    reply = late.read(1);
+  }
+  CHECK(status_of(reply) == 408);
+  CHECK(reply.find("X-Origin-Seen: yes\r\n") != std::string::npos);
+}
 
 TEST_CASE("a request in two pieces, cut anywhere, has the same reply") {
   for (size_t cut = 1; cut < kPost.size(); ++cut) {

@@ -175,7 +175,8 @@ std::vector<Trial> trials_of(const Field& field) {
   }
   if (field.kind == FieldKind::refused) {
     const std::string_view harmless = field.harmless;
-    for (const char* value : {"null", "[]", "{}", R"("")"}) trials.push_back({value, true});
+    for (const char* value : {"null", "[]", R"("")"}) trials.push_back({value, true});
+    trials.push_back({"{}", field.type != FieldType::json});
     for (const char* value : {"77", R"("y")", R"([{"y":1}])"}) trials.push_back({value, false});
     trials.push_back({"true", harmless == "true"});
     trials.push_back({"false", harmless != "true" && harmless != "null"});

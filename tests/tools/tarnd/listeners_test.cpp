@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <memory>
 
@@ -241,6 +243,19 @@ TEST_CASE("sockets that are passed") {
     CHECK_THROWS_AS(passed_listeners({}), tools::Failure);
   }
   if (saved >= 0) dup2(saved, 3);
+}
+
+TEST_CASE("a listener on port 0 has the name of the port that it got") {
+  for (const char* address : {"tcp://127.0.0.1:0", "tcp://[::1]:0"}) {
+    CAPTURE(address);
+    const Listener listener = open_listener(address, {.has_keys = true});
+    sockaddr_in6 at{};  // the port of both families lies at the same place
+    socklen_t n = sizeof at;
+    REQUIRE(getsockname(listener.fd, reinterpret_cast<sockaddr*>(&at), &n) == 0);
+    CHECK(at.sin6_port != 0);
+    const std::string host(address, std::strlen(address) - 1);
+    CHECK(listener.name == host + std::to_string(ntohs(at.sin6_port)));
+  }
 }
 
 }  // namespace
