@@ -13,6 +13,7 @@ import time
 from daemon import Daemon, in_parallel, program_and_arguments, require, run_checks
 
 PROGRAM, ARGUMENTS = program_and_arguments()
+PATIENCE_S = 25  # with a disk that others keep busy
 KEPT_FILE, KV_FILE = "sessions.tarn", "kv.tarn"
 DOCUMENT = "".join(f"Bay kilo has mixer H{i}, whose heat is {700 + i}.\n" for i in range(40))
 QUESTION = DOCUMENT + "Q: What is the heat of mixer H7?\nA:"
@@ -36,13 +37,15 @@ def store_state(daemon):
 
 
 def wait_for_state(daemon, states):
-    """/health says what the last look saw, so the second one is right."""
-    limit = time.monotonic() + 5
-    while store_state(daemon) not in states:
-        require(time.monotonic() < limit, f"/health: the store is {store_state(daemon)}")
+    """/health and /metrics say what their last looks saw; a busy disk refuses late, and again."""
+    limit = time.monotonic() + PATIENCE_S
+    while True:
+        state = store_state(daemon)
+        metrics = daemon.get("/metrics").body.decode()
+        if state in states and f'tarn_store{{state="{state}"}} 1' in metrics:
+            return
+        require(time.monotonic() < limit, f"/health: the store is {state}")
         time.sleep(0.05)
-    state = store_state(daemon)
-    require(f'tarn_store{{state="{state}"}} 1' in daemon.get("/metrics").body.decode())
 
 
 def require_refused(reply, words):
@@ -54,7 +57,8 @@ def require_refused(reply, words):
 
 def require_ends_well(daemon):
     began = time.monotonic()
-    require(daemon.stop() == 0 and time.monotonic() - began < 15)
+    code, seconds = daemon.stop(), time.monotonic() - began
+    require(code == 0 and seconds < PATIENCE_S, f"code {code} after {seconds:.1f} s")
 
 
 def check_full():

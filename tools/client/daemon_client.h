@@ -1,4 +1,4 @@
-// What the commands that talk to tarnd share: its address and key on the command line, JSON
+// Shared by the commands that talk to tarnd: its address and key on the command line, JSON
 // replies, streams of events, and errors in the server's own words.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the load controller decided of an input (runtime/api/tarn_explain.h), as JSON and as lines.
+// The load controller's decisions about an input (runtime/api/tarn_explain.h), as JSON and lines.
 #pragma once
 
 #include <string>

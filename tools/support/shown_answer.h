@@ -11,7 +11,7 @@ void print_answer(std::string_view piece);
 // Ends the line behind pieces of `text`, unless it is empty or ends one. `everywhere`: in a pipe,
 // too.
 void end_line(std::string_view text, bool everywhere = false);
-// What separates a line on standard error from an answer before it: "\n" where that may lack one.
+// Returns what separates a line on standard error from an answer: "\n" where that may lack one.
 const char* behind_answer();
 
 }  // namespace tarn::tools

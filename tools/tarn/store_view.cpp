@@ -235,6 +235,16 @@ void print_sessions(const std::vector<SessionRow>& rows) {
                 age_of(row.saved_at_s).c_str(), format_bytes(row.evicted_after_bytes).c_str(),
                 row.state.c_str());
   }
+  const auto differ = [&](std::string SessionRow::*field) {
+    return std::ranges::any_of(rows,
+                               [&](const SessionRow& r) { return r.*field != rows[0].*field; });
+  };
+  if (differ(&SessionRow::kv_type)) {
+    std::printf("An engine computes sessions of another kv.type than its own anew, from tokens.\n");
+  }
+  if (differ(&SessionRow::model)) {
+    std::printf("An engine refuses sessions of another model than its own.\n");
+  }
 }
 
 void write_sessions(const std::vector<SessionRow>& rows, Json& json) {

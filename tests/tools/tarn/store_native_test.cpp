@@ -64,6 +64,14 @@ TEST_CASE("ls shows the sessions, the space, and what is evicted first") {
   }
   // The view shows the same rows.
   CHECK(has(without_ages(ended.out), without_ages(world.listed(world.here))));
+  // What another engine would do with them is said where they differ.
+  const char* const kAnew = "sessions of another kv.type than its own anew";
+  CHECK_FALSE(has(ended.out, kAnew));
+  REQUIRE(test::run_tarn({"run", "-m", world.model.path(), "-p", "Other:", "-n", "2", "-c", "512",
+                          "--session", "other", "--kv-type", "q8_0", "--store", world.here.path()})
+              .exit_code == 0);
+  CHECK(has(world.store(world.here, {"ls"}).out, kAnew));
+  CHECK(world.store(world.here, {"rm", "other"}).exit_code == 0);
   // Deleted, a session is gone, and what it alone had is free.
   CHECK(world.store(world.here, {"rm", "list"}).exit_code == 0);
   CHECK_FALSE(has(world.store(world.here, {"ls"}).out, "\nlist "));
