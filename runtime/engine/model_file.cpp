@@ -223,6 +223,8 @@ Result<PlanReport> plan_model(OpenArgs args) {
   if (args.device == nullptr) args.gpu_kernels = exec::built_gpu_kernels();
   ModelFile file;
   TARN_CHECK(file.open(args, model::GgufData::may_miss));
+  model::Refusals first;
+  TARN_CHECK(text::Tokenizer::check_keys(file.gguf(), first));
   PlanReport report{.missing_bytes = file.gguf().missing_bytes()};
   const WorkerCpus workers(args);
   TARN_TRY(const plan::Inputs inputs, plan_inputs(file, args, workers.n));

@@ -13,8 +13,8 @@
 namespace tarn::model {
 namespace {
 
-// Part of the file format (ggml.h, enum ggml_type, and the block structs of ggml-common.h). 31 to 33
-// and 36 to 38 are withdrawn: blocks of q4_0 and iq4_nl, interleaved. Other missing numbers were
+// Part of the file format (ggml.h, enum ggml_type, and the block structs of ggml-common.h). 31 to
+// 33 and 36 to 38 are withdrawn: blocks of q4_0 and iq4_nl, interleaved. Other missing numbers were
 // withdrawn before GGUF.
 constexpr GgufTensorTypeInfo kTypes[] = {
     {0, "f32", 1, 4},           {1, "f16", 1, 2},           {2, "q4_0", 32, 18},

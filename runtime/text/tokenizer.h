@@ -29,6 +29,7 @@
 #include "platform/base/bump.h"
 #include "platform/base/result.h"
 #include "runtime/model/gguf.h"
+#include "runtime/model/refusals.h"
 
 namespace tarn::text {
 
@@ -104,6 +105,8 @@ class Tokenizer {
 
   // An upper bound of memory, computed only from counts and sizes in the directory.
   static Result<u64> memory_bytes(const model::GgufFile& file);
+  // Notes what build() refuses of the keys, before it reads their arrays.
+  static Result<void> check_keys(const model::GgufFile& file, model::Refusals& refusals);
   // Reads the vocabulary into `region`, which is borrowed for the life of the object.
   static Result<Tokenizer> build(const model::GgufFile& file, std::span<std::byte> region);
 

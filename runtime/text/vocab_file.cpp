@@ -1,4 +1,4 @@
-// Tokenizer::memory_bytes() and build(): from a GGUF file's tokenizer.* keys to a VocabBuilder.
+// Tokenizer::memory_bytes(), check_keys() and build(): from a GGUF file's tokenizer.* keys to a VocabBuilder.
 #include <algorithm>
 #include <iterator>
 
@@ -12,6 +12,7 @@ namespace {
 using model::GgufFile;
 using model::GgufKey;
 using model::GgufType;
+using model::Refusals;
 
 constexpr char kModelKey[] = "tokenizer.ggml.model";
 constexpr char kPreKey[] = "tokenizer.ggml.pre";
@@ -120,23 +121,33 @@ Result<bool> is_phi3(const GgufFile& file) {
          name.text->find("phi3") != std::string_view::npos;
 }
 
-Result<VocabRules> read_rules(const GgufFile& file, VocabKind kind) {
-  VocabRules rules;
+Result<void> read_flag(const GgufFile& file, const char* key, std::optional<bool>& flag) {
+  TARN_TRY(flag, file.get_bool(key));
+  return {};
+}
+
+// Each rule that the file states wrongly is noted.
+Result<void> read_rules(const GgufFile& file, VocabKind kind, Refusals& refusals,
+                        VocabRules& rules) {
   if (kind == VocabKind::bpe) {
-    TARN_TRY(rules.pre, read_pre_tokenizer(file));
+    const Result<PreTokenizerRules> pre = read_pre_tokenizer(file);
+    if (!pre) TARN_CHECK(refusals.note(fail(pre.error())));
+    rules.pre = pre.value_or(PreTokenizerRules{});
   }
   if (kind == VocabKind::char_bpe) rules.pre = {.splitter = PreTokenizer::gemma4};
   for (const RoleKey& role : role_keys()) {
-    TARN_TRY(const std::optional<u64> id, file.get_u64(role.key));
-    if (id) rules.special_ids[static_cast<u64>(role.role)] = id;
+    const Result<std::optional<u64>> id = file.get_u64(role.key);
+    if (!id) TARN_CHECK(refusals.note(fail(id.error())));
+    if (id && *id) rules.special_ids[static_cast<u64>(role.role)] = *id;
   }
-  TARN_TRY(rules.adds_bos, file.get_bool("tokenizer.ggml.add_bos_token"));
+  TARN_CHECK(refusals.note(read_flag(file, "tokenizer.ggml.add_bos_token", rules.adds_bos)));
   // Gemma 4's first files say false, and the model needs it.
   if (kind == VocabKind::char_bpe) rules.adds_bos = true;
-  TARN_TRY(rules.adds_eos, file.get_bool("tokenizer.ggml.add_eos_token"));
-  TARN_TRY(rules.adds_space_prefix, file.get_bool("tokenizer.ggml.add_space_prefix"));
+  TARN_CHECK(refusals.note(read_flag(file, "tokenizer.ggml.add_eos_token", rules.adds_eos)));
+  TARN_CHECK(
+      refusals.note(read_flag(file, "tokenizer.ggml.add_space_prefix", rules.adds_space_prefix)));
   TARN_TRY(rules.specials_eat_spaces, is_phi3(file));
-  return rules;
+  return {};
 }
 
 // An array with one element per token; nullptr if there is none.
@@ -159,6 +170,30 @@ Result<void> add_merge(void* builder, u64, std::string_view text) {
   return static_cast<VocabBuilder*>(builder)->add_merge(text);
 }
 
+// All that the keys say of a vocabulary, without its texts.
+struct Vocab {
+  Survey found{};
+  VocabRules rules{};
+  const GgufKey* scores = nullptr;
+  const GgufKey* kinds = nullptr;
+};
+
+Result<void> read_vocab(const GgufFile& file, Refusals& refusals, Vocab& out) {
+  const Result<Survey> found = survey(file);
+  if (!found) return refusals.note(fail(found.error()));  // the rest depends on it
+  out.found = *found;
+  const VocabCounts& counts = out.found.counts;
+  TARN_CHECK(read_rules(file, counts.kind, refusals, out.rules));
+  const auto read_parallel = [&](const char* name, const GgufKey*& key) -> Result<void> {
+    TARN_TRY(key, parallel_key(file, name, counts.n_tokens));
+    return {};
+  };
+  if (counts.kind == VocabKind::spm) {
+    TARN_CHECK(refusals.note(read_parallel(kScoresKey, out.scores)));
+  }
+  return refusals.note(read_parallel(kKindsKey, out.kinds));
+}
+
 }  // namespace
 
 Result<u64> Tokenizer::memory_bytes(const GgufFile& file) {
@@ -166,21 +201,22 @@ Result<u64> Tokenizer::memory_bytes(const GgufFile& file) {
   return VocabBuilder::region_bytes(found.counts);
 }
 
+Result<void> Tokenizer::check_keys(const GgufFile& file, Refusals& refusals) {
+  Vocab vocab;
+  return read_vocab(file, refusals, vocab);
+}
+
 Result<Tokenizer> Tokenizer::build(const GgufFile& file, std::span<std::byte> region) {
-  TARN_TRY(const Survey found, survey(file));
-  TARN_TRY(const VocabRules rules, read_rules(file, found.counts.kind));
-  TARN_TRY(VocabBuilder builder, VocabBuilder::begin(found.counts, region));
-  TARN_CHECK(file.each_string(*found.tokens, add_token, &builder));
-  const u64 n_tokens = found.counts.n_tokens;
-  if (found.counts.kind == VocabKind::spm) {
-    TARN_TRY(const GgufKey* scores, parallel_key(file, kScoresKey, n_tokens));
-    if (scores != nullptr) TARN_CHECK(file.read_f32(*scores, builder.scores()));
-  }
-  TARN_TRY(const GgufKey* kinds, parallel_key(file, kKindsKey, n_tokens));
-  if (kinds != nullptr) TARN_CHECK(file.read_i32(*kinds, builder.kinds()));
-  TARN_CHECK(builder.finish_tokens(rules));
-  if (found.merges != nullptr) {
-    TARN_CHECK(file.each_string(*found.merges, add_merge, &builder));
+  Refusals first;
+  Vocab vocab;
+  TARN_CHECK(read_vocab(file, first, vocab));
+  TARN_TRY(VocabBuilder builder, VocabBuilder::begin(vocab.found.counts, region));
+  TARN_CHECK(file.each_string(*vocab.found.tokens, add_token, &builder));
+  if (vocab.scores != nullptr) TARN_CHECK(file.read_f32(*vocab.scores, builder.scores()));
+  if (vocab.kinds != nullptr) TARN_CHECK(file.read_i32(*vocab.kinds, builder.kinds()));
+  TARN_CHECK(builder.finish_tokens(vocab.rules));
+  if (vocab.found.merges != nullptr) {
+    TARN_CHECK(file.each_string(*vocab.found.merges, add_merge, &builder));
   }
   return builder.finish();
 }

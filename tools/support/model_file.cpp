@@ -23,7 +23,8 @@ bool is_of_file(Status status) {
   return status == Status::invalid_model || status == Status::unsupported;
 }
 
-// What a sentence ends with; nothing for a file that is no GGUF, or that runs.
+}  // namespace
+
 std::string where_all_reasons_are(Status status, const std::string& model_path) {
   if (!is_of_file(status)) return "";
   try {
@@ -33,8 +34,6 @@ std::string where_all_reasons_are(Status status, const std::string& model_path) 
   }
   return "; tarn inspect " + model_path + " shows every reason";
 }
-
-}  // namespace
 
 ModelFile::ModelFile(const std::string& path) : path_(path) {
   const u64 io_bytes = align_up(io_backend_bytes(), kSectorBytes);
@@ -107,7 +106,9 @@ std::vector<Error> ModelFile::refusals() {
     description_ = std::make_unique<model::ModelDescription>(*described);
     value_of(refusals.note(check_rope_factors()));
   }
-  value_of(refusals.note(build_tokenizer()));
+  const size_t n_before = all.size();
+  value_of(text::Tokenizer::check_keys(gguf_, refusals));
+  if (all.size() == n_before) value_of(refusals.note(build_tokenizer()));
   return all;
 }
 

@@ -60,8 +60,10 @@ class ModelFile {
   text::Tokenizer tokenizer_{};
 };
 
-// Throws for a model that could not be opened. If its file has reasons for it, the sentence ends
-// with the command that shows them all.
+// What the sentence for a model that could not be opened ends with: the command that shows all its
+// file's reasons; "" where there are none, or the file is no GGUF file.
+std::string where_all_reasons_are(Status status, const std::string& model_path);
+// Throws with that sentence.
 [[noreturn]] void throw_open_failure(const Error& error, const std::string& model_path);
 // The same for a status of the C API.
 void check_open(int status, const std::string& model_path);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tools/support/exit_code.h"
+#include "tools/support/model_file.h"
 #include "tools/tarnd/log.h"
 
 namespace tarn::daemon {
@@ -56,7 +57,10 @@ void EnginePort::read_model() {
     return static_cast<EnginePort*>(self)->stops_loading_ ? 1 : 0;
   };
   options.progress_context = this;
-  if (source_.open(&options, &engine_) != TARN_OK) error_ = latest_error();
+  if (source_.open(&options, &engine_) == TARN_OK) return;
+  error_ = latest_error();
+  error_.text +=
+      tools::where_all_reasons_are(static_cast<Status>(error_.status), source_.model_path);
 }
 
 void EnginePort::on_read() {

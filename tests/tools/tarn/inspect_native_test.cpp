@@ -49,6 +49,7 @@ struct Case {
   std::function<void(GgufImage&)> bend;
   std::vector<const char*> says;  // in one reason each
   bool goes_with_others = true;
+  bool is_planned = true;  // false: a plan reads less than what is wrong
 };
 
 const Case kCases[] = {
@@ -90,6 +91,7 @@ const Case kCases[] = {
     {"a RoPE factor of zero",
      [](GgufImage& i) { i.tensor("rope_freqs.weight").data.assign(16, std::byte{0}); },
      {"a RoPE frequency factor"},
+     false,
      false},
     {"no tokenizer",
      [](GgufImage& i) { i.erase_key("tokenizer.ggml.model"); },
@@ -101,6 +103,17 @@ const Case kCases[] = {
        i.erase_key("tokenizer.ggml.scores");
      },
      {"not as long as the embedding table", "token"},
+     false},
+    {"a pre-tokenizer that is not known, and arrays of other lengths",
+     [](GgufImage& i) {
+       i.set_string("tokenizer.ggml.model", "gpt2");
+       i.set_string("tokenizer.ggml.pre", "kettle");
+       i.set_strings("tokenizer.ggml.merges", {});
+       i.set_string("tokenizer.ggml.bos_token_id", "one");
+       i.set_i32s("tokenizer.ggml.token_type", {1});
+     },
+     {"tokenizer.ggml.pre) is not known", "it must be an integer: tokenizer.ggml.bos_token_id",
+      "one element for each: tokenizer.ggml.token_type"},
      false},
     {"a part of a model",
      [](GgufImage& i) { i.set_string("general.type", "adapter"); },
@@ -242,11 +255,16 @@ TEST_CASE("each reason alone is the only one, and tarn run says it and names tar
     CAPTURE(shown.last_line());
     check_reasons(shown, each.says);
     CHECK(shown.reasons().size() == each.says.size());
-    const test::Ended run = test::run_tarn({"run", "-m", shown.file.path(), "-p", "a", "-c", "32"});
-    CHECK(run.exit_code == 78);
-    CAPTURE(run.err);
-    CHECK(run.err.find("tarn inspect " + shown.file.path() + " shows every reason") !=
-          std::string::npos);
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"run", "-m", shown.file.path(), "-p", "a", "-c", "32"},
+          std::vector<std::string>{"plan", "-m", shown.file.path(), "-c", "32"}}) {
+      if (words[0] == "plan" && !each.is_planned) continue;
+      const test::Ended ended = test::run_tarn(words);
+      CAPTURE(ended.err);
+      CHECK(ended.exit_code == 78);
+      CHECK(ended.err.find("tarn inspect " + shown.file.path() + " shows every reason") !=
+            std::string::npos);
+    }
   }
 }
 
