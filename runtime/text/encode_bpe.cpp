@@ -28,19 +28,13 @@ TokenId plain_token(const Tokenizer::Tables& tables, TokenId id) {
   return id == kNoToken || tables.is_reserved(id) ? kNoToken : id;
 }
 
-// Whether each byte has a token of its own.
-bool has_bytes(const Tokenizer::Tables& tables, std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [&](char byte) { return tables.byte_ids[static_cast<u8>(byte)] != kNoToken; });
-}
-
 // An alphabet says what merges begin with, and how tokens spell prepared text. Its functions:
 //
 //   each(text, visit)  visits the bytes of the text after lenient decoding; well-formed text stays
 //                      as it is. visit() is told where a character begins, else kInside, and
 //                      returns whether to go on
 //   spell(bytes, out)  the text of the token that stands for prepared bytes, at most two for each
-//   put(...)           puts the symbols of prepared text; returns whether all of it has tokens
+//   put(...)           puts the symbols of prepared text, kNoToken for one without a token
 
 enum class Spaces : u8 { stay, marked };
 
@@ -80,16 +74,12 @@ struct ByteAlphabet {
     return n_bytes;
   }
   template <class EachByte>
-  static bool put(const Tokenizer::Tables& tables, const EachByte& each_byte, Symbols& symbols) {
+  static void put(const Tokenizer::Tables& tables, const EachByte& each_byte, Symbols& symbols) {
     u32 at = 0;
-    bool complete = true;
     each_byte([&](char byte, u64) {
-      const TokenId id = tables.byte_ids[static_cast<u8>(byte)];
-      complete = complete && plain_token(tables, id) != kNoToken;
-      symbols.put(at++, 1, id);
+      symbols.put(at++, 1, plain_token(tables, tables.byte_ids[static_cast<u8>(byte)]));
       return true;
     });
-    return complete;
   }
 };
 
@@ -103,22 +93,17 @@ struct CharAlphabet {
   }
   static u64 spell(std::string_view bytes, char* out) { return bytes.copy(out, bytes.size()); }
   template <class EachByte>
-  static bool put(const Tokenizer::Tables& tables, const EachByte& each_byte, Symbols& symbols) {
+  static void put(const Tokenizer::Tables& tables, const EachByte& each_byte, Symbols& symbols) {
     char character[4];
     u32 at = 0, n_bytes = 0;
-    bool complete = true;
     each_byte([&](char byte, u64) {
       character[n_bytes++] = byte;
       if (n_bytes < utf8_bytes_by_lead(character[0])) return true;
-      const std::string_view text(character, n_bytes);
-      const TokenId id = plain_token(tables, tables.index.find(text));
-      complete = complete && (id != kNoToken || has_bytes(tables, text));
-      symbols.put(at, n_bytes, id);
+      symbols.put(at, n_bytes, plain_token(tables, tables.index.find({character, n_bytes})));
       at += n_bytes;
       n_bytes = 0;
       return true;
     });
-    return complete;
   }
 };
 
@@ -158,21 +143,20 @@ std::string_view cut_word(const Tokenizer::Tables& tables, std::string_view word
   return word.substr(0, n);
 }
 
-// Returns whether the vocabulary has tokens for all of the text.
 template <class Alphabet, class EachByte>
-bool merge(const Tokenizer::Tables& tables, const EachByte& each_byte, Symbols& symbols) {
-  const bool complete = Alphabet::put(tables, each_byte, symbols);
+void merge(const Tokenizer::Tables& tables, const EachByte& each_byte, Symbols& symbols) {
+  Alphabet::put(tables, each_byte, symbols);
   const BpeRules rules{tables.merges};
-  if (complete) MergeQueue(rules, symbols).run();
-  return complete;
+  MergeQueue(rules, symbols).run();
 }
 
-// Writes the ids of the symbols before `end`. A character without one is written as its bytes.
+// Writes the ids of the characters' symbols before `end`. One without an id gives the ids of its
+// bytes; a byte without one gives nothing.
 template <class EachByte>
 void push_symbols(const Tokenizer::Tables& tables, const Symbols& symbols, u64 end,
                   const EachByte& each_byte, IdWriter& out) {
   u32 next = 0;  // symbol
-  u64 at = 0;
+  u32 at = 0;
   bool is_spelled = false;
   each_byte([&](char byte, u64) {
     if (at == end) return false;
@@ -181,7 +165,8 @@ void push_symbols(const Tokenizer::Tables& tables, const Symbols& symbols, u64 e
       if (!is_spelled) out.push(symbols.ids[next]);
       next = symbols.next(next);
     }
-    if (is_spelled) out.push(tables.byte_ids[static_cast<u8>(byte)]);
+    const TokenId id = is_spelled ? tables.byte_ids[static_cast<u8>(byte)] : kNoToken;
+    if (plain_token(tables, id) != kNoToken) out.push(id);
     return ++at < end;
   });
 }
@@ -194,17 +179,13 @@ Result<u64> encode_piece(const Tokenizer::Tables& tables, std::string_view piece
   auto symbols = Symbols::allocate(scratch, n);
   TARN_ASSERT(symbols.has_value());
   const auto each_byte = [&](const auto& visit) { Alphabet::each(piece, visit); };
-  if (!merge<Alphabet>(tables, each_byte, *symbols)) {
-    return fail({.status = Status::invalid_request,
-                 .reason = Reason::bad_field,
-                 .key = "text",
-                 .hint = "this vocabulary has no token for a byte of the text",
-                 .detail = Detail(piece)});
-  }
+  merge<Alphabet>(tables, each_byte, *symbols);
   const Taken taken =
       is_part ? part_of(*symbols, each_byte) : Taken{.prepared = n, .in_text = piece.size()};
   if constexpr (std::is_same_v<Alphabet, ByteAlphabet>) {
-    for (u32 at = 0; at < taken.prepared; at = symbols->next(at)) out.push(symbols->ids[at]);
+    for (u32 at = 0; at < taken.prepared; at = symbols->next(at)) {
+      if (symbols->ids[at] != kNoToken) out.push(symbols->ids[at]);
+    }
   } else {
     push_symbols(tables, *symbols, taken.prepared, each_byte, out);
   }

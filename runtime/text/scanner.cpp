@@ -124,8 +124,11 @@ u64 Scanner::letters_end(Letters letters, const Char& first) const {
     return has(kLetter | kMark, first.kind) ? run_end(at_) : at_;
   };
   switch (letters) {
-    case Letters::plain:
-      return with_lead([&](u64 at) { return skip(kLetter, at); });
+    case Letters::plain: {
+      if (first.kind == CharClass::letter) return skip(kLetter, first.end);
+      const Char second = may_lead ? char_at(first.end) : Char();
+      return second.kind == CharClass::letter ? skip(kLetter, second.end) : at_;
+    }
     case Letters::marked:
       return with_lead([&](u64 at) { return skip(kLetter | kMark, at); });
     case Letters::not_han:

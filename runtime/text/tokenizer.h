@@ -10,7 +10,9 @@
 //   thread   encode and decode are const and take the caller's scratch; any thread
 //   errors   invalid_model when the vocabulary contradicts itself; unsupported for another kind of
 //            tokenizer or pre-tokenizer; invalid_request when text cannot be encoded (an SPM
-//            without byte fallback and without <unk>, a BPE without a token for a byte) or cut
+//            without byte fallback and without <unk>) or cut
+//
+// A byte for which a BPE has no token gives none (SmolLM2 and Falcon lack control characters).
 //
 // Deliberate differences from llama.cpp, which no valid file shows:
 //   - Text never becomes a control or unknown token by merging or as a whole word; it needs

@@ -24,7 +24,8 @@ constexpr u64 kTextBytesMax = 512;
 constexpr std::array kTexts = {"a",     "b",       "ab",         "\u2581",   "<0x41>", "<0x-1>",
                                "</s>",  "<|end|>", "<|return|>", "<|call|>", "<PRE>",  "<|start|>",
                                "[PAD]", ""};
-constexpr std::array kPres = {"", "gpt-2", "llama-bpe", "qwen2", "glm4", "default"};
+constexpr std::array kPres = {"",       "gpt-2",  "llama-bpe",    "qwen2",  "glm4",  "default",
+                              "gemma4", "tekken", "deepseek-llm", "jais-2", "afmoe", "superbpe"};
 constexpr std::array kIdKeys = {"bos", "eos", "unknown", "eot", "eom", "fim_pad", "suffix"};
 
 std::string pick_text(FuzzInput& input) {

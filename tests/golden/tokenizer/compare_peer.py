@@ -97,8 +97,10 @@ def main():
                 peer.write_with_pre(gpt2, pre, Path(work) / f"ggml-vocab-{pre}.gguf")
         for family in families:
             vocab = Path(folder) / f"ggml-vocab-{family}.gguf"
-            oracle.ask(vocab, requests, Path(work) / f"{family}.cases")
-            print(f"{family}: {len(texts)} texts, {len(requests)} requests", flush=True)
+            # llama.cpp ends at a space that stays one in a text of Gemma 4's kind.
+            asked = [(f, t) for f, t in requests if family != "gemma-4" or b"\xc0\xa0" not in t]
+            oracle.ask(vocab, asked, Path(work) / f"{family}.cases")
+            print(f"{family}: {len(texts)} texts, {len(asked)} requests", flush=True)
         environment = {**os.environ, "TARN_VOCAB_DIR": str(folder), "TARN_TEXT_CASES": work}
         sys.exit(
             subprocess.run(

@@ -256,8 +256,7 @@ TEST_CASE("text that a vocabulary cannot encode is refused by name") {
   const VocabFile built(bpe.image());
   REQUIRE(hint_of(built.tokenizer) == "no error");
   CHECK(hint_of(encode(*built.tokenizer, "ay")) == "no error");
-  CHECK(hint_of(encode(*built.tokenizer, "ax")) ==
-        "this vocabulary has no token for a byte of the text");
+  CHECK(*encode(*built.tokenizer, "axy") == *encode(*built.tokenizer, "ay"));  // as llama.cpp
 
   TestVocab spm;
   spm.add("<s>", TokenKind::control);
