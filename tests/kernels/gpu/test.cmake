@@ -27,7 +27,6 @@ if(TARN_DRILL_COMPILER AND NOT TARN_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
            COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/kernels/gpu/drill.py
                    --compiler ${TARN_DRILL_COMPILER} --build ${CMAKE_BINARY_DIR}/drill
                    --link $<TARGET_FILE:tarn_test_support> $<TARGET_FILE:tarn_tool_support>
-                   ${TARN_URING_LIBRARY} ${TARN_LIBMD}
-                   ${TARN_CUDART})
+                   $<TARGET_FILE:tarn_lab> ${TARN_URING_LIBRARY} ${TARN_LIBMD} ${TARN_CUDART})
   set_tests_properties(kernels/gpu/drill_slow PROPERTIES LABELS slow TIMEOUT 3600)
 endif()
