@@ -137,18 +137,18 @@ def check_offsets():
                 for at in piece["logprobs"]["text_offset"]]
     require(streamed == offsets, f"{streamed}, {offsets}")
     # Bytes that never become a character, and whole ones between them.
-    letters = daemon.post("/tokenize", {"content": "k"}).json()["tokens"]
-    for first in (ids[:1], ids[1:] or ids[:1], ids):
-        fields["logit_bias"] = {str(i): 100 for i in [*first, *letters]}
-        fields["max_tokens"] = 12
-        whole = choice(**fields)
-        seen, n_letters = whole["logprobs"], 0
-        for at, token in zip(seen["text_offset"], seen["tokens"]):
-            if "\ufffd" not in token:
-                n_letters += 1
-                require(whole["text"].startswith(token, at), f"{token!r} at {at} of {whole!r}")
-        require(n_letters > 0, f"{whole}")
-        streamed = [at for piece in events(prompt=BOOK, **fields) if piece["logprobs"]
+    euro, letter = (daemon.post("/tokenize", {"content": text}).json()["tokens"]
+                    for text in ("\u20ac", "k"))
+    drawn = {"temperature": 5, "top_k": 0, "min_p": 0, "seed": 3}
+    for n, more in [(1, {}), (1, drawn), (2, drawn), (3, drawn)]:
+        fields = {"max_tokens": 12, "logprobs": 0, "ignore_eos": True, "frequency_penalty": 2,
+                  "logit_bias": {str(i): 100 for i in [*euro[:n], *letter]}, **more}
+        whole = choice("Rosa", **fields)
+        seen, text = whole["logprobs"], whole["text"]
+        letters = [at for at, token in zip(seen["text_offset"], seen["tokens"]) if token == "k"]
+        require(letters == [at for at, c in enumerate(text) if c == "k"], f"{whole}")
+        require("k" in text[text.index("\ufffd"):], text)
+        streamed = [at for piece in events(prompt="Rosa", **fields) if piece["logprobs"]
                     for at in piece["logprobs"]["text_offset"]]
         require(streamed == seen["text_offset"], f"{streamed}, {seen}")
 
