@@ -1,4 +1,5 @@
-// Tokenizer::memory_bytes(), check_keys() and build(): from a GGUF file's tokenizer.* keys to a VocabBuilder.
+// Tokenizer::memory_bytes(), check_keys() and build(): from a GGUF file's tokenizer.* keys to a
+// VocabBuilder.
 #include <algorithm>
 #include <iterator>
 
