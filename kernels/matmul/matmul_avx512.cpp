@@ -15,14 +15,13 @@
 
 #include "kernels/matmul/matmul.h"
 #include "kernels/matmul/matmul_isa.h"
-#include "kernels/quant/strip.h"
+#include "kernels/quant/vector_avx512.h"
 
 namespace tarn::kernels {
 namespace {
 
 constexpr u32 kSpanElems = 256;  // k at a time: a block of the k-quants, or 8 blocks of 32
 constexpr u32 kSpanStrips = kSpanElems / kStripElems;
-constexpr u32 kGroups = kStripElems / 4;  // registers of codes per strip and tile
 
 // 256 k of one activation row.
 struct alignas(64) PackedAct {
@@ -31,70 +30,51 @@ struct alignas(64) PackedAct {
   f32 scales[kSpanStrips];
 };
 
-__m512 load_f16(const u8* at) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
-}
-__m512i load_bytes(const u8* at) { return _mm512_loadu_si512(at); }
 void prefetch(const void* at) { _mm_prefetch(static_cast<const char*>(at), _MM_HINT_T0); }
 __m512i broadcast(const i8* at) {
   i32 four;
   __builtin_memcpy(&four, at, sizeof four);
   return _mm512_set1_epi32(four);
 }
-__m512i load_u8_as_i32(const u8* at) {
-  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
-}
-__m512i load_i8_as_i32(const u8* at) {
-  return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
-}
-
-// codes[i] the low, codes[4 + i] the high nibbles of the strip's i-th 64 bytes.
-void load_nibbles(const u8* strip, __m512i* codes) {
-  const __m512i mask = _mm512_set1_epi8(15);
-  for (u32 i = 0; i < 4; ++i) {
-    const __m512i bytes = load_bytes(strip + i * 64);
-    codes[i] = _mm512_and_si512(bytes, mask);
-    codes[4 + i] = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask);
-  }
-}
-
-constexpr i32 kOrAnd = 0xF8;  // ternary logic: a | (b & c)
-
-// codes |= (high shifted left by kLeft, right if negative) & mask; bits that a 16-bit shift carries
-// from one byte into the next are outside of every mask used.
-template <i32 kLeft>
-void or_bits(__m512i& codes, __m512i high, __m512i mask) {
-  __m512i moved = high;
-  if constexpr (kLeft > 0) moved = _mm512_slli_epi16(high, kLeft);
-  if constexpr (kLeft < 0) moved = _mm512_srli_epi16(high, -kLeft);
-  codes = _mm512_ternarylogic_epi32(codes, moved, mask, kOrAnd);
-}
-
-// The codes of q5_0 and q5_k: bit g of a high byte is bit 4 of group g's code.
-void load_5_bits(const u8* strip, u32 high_at, __m512i* codes) {
-  load_nibbles(strip, codes);
-  const __m512i high = load_bytes(strip + high_at);
-  const __m512i bit4 = _mm512_set1_epi8(16);
-  or_bits<4>(codes[0], high, bit4);
-  or_bits<3>(codes[1], high, bit4);
-  or_bits<2>(codes[2], high, bit4);
-  or_bits<1>(codes[3], high, bit4);
-  or_bits<0>(codes[4], high, bit4);
-  or_bits<-1>(codes[5], high, bit4);
-  or_bits<-2>(codes[6], high, bit4);
-  or_bits<-3>(codes[7], high, bit4);
-}
-
-// What each type knows: how a block's head and a strip's weights are read, and how a strip's terms
-// are added for one activation row and kTiles tiles. The tiles share every broadcast of
+// A strip's weights of a tile, for each term: read() takes them from the tile, add_terms() adds the
+// strip's terms for one activation row and kTiles tiles. The tiles share every broadcast of
 // activations, or loads would be the limit.
+
+// The head of a block of 16 rows, read once for its strips.
+template <class Type>
+struct BlockHead {
+  void read(const u8*) {}
+};
+template <class Type>
+requires(kStripsOf<Type> > 1 && HasMinimum<Type>) struct BlockHead<Type> : Head<Type> {
+  __m512 d, dmin;
+  void read(const u8* block) {
+    Head<Type>::template read<Whole>(block);
+    d = Whole::f16(block);
+    dmin = Whole::f16(block + kTileOf<Type>.dmin);
+  }
+};
+template <class Type>
+requires(kStripsOf<Type> > 1 && !HasMinimum<Type> && ReadsScales<Type>) struct BlockHead<Type>
+    : Head<Type> {
+  __m512 d;
+  void read(const u8* block) {
+    Head<Type>::template read<Whole>(block);
+    d = Whole::f16(block);
+  }
+};
+template <class Type>
+requires(kStripsOf<Type> > 1 && !HasMinimum<Type> && !ReadsScales<Type>) struct BlockHead<Type> {
+  __m512 d;
+  void read(const u8* block) { d = Whole::f16(block); }
+};
 
 // Dot products over the strip's first and its second 16 k, added to what first and second hold. Two
 // chains per tile, even where one sum is wanted: one chain of 8 would keep the ports waiting.
 template <u32 kTiles, class Weights>
 void add_dots(const Weights (&w)[kTiles], const i8* q, __m512i (&first)[kTiles],
               __m512i (&second)[kTiles]) {
-  for (u32 g = 0; g < kGroups / 2; ++g) {
+  for (u32 g = 0; g < kStripGroups / 2; ++g) {
     const __m512i x = broadcast(q + g * 4), y = broadcast(q + 16 + g * 4);
     for (u32 t = 0; t < kTiles; ++t) {
       first[t] = _mm512_dpbusd_epi32(first[t], w[t].codes[g], x);
@@ -103,13 +83,24 @@ void add_dots(const Weights (&w)[kTiles], const i8* q, __m512i (&first)[kTiles],
   }
 }
 
-// q8_0, q4_0 and q5_0: sum + f32(i) * (d_w * d_x)
-struct OneScale {
-  __m512i codes[kGroups];
+template <class Type, Term kTerm>
+struct Weights;
+
+// sum + f32(i) * (d_w * d_x)
+template <class Type>
+struct Weights<Type, Term::scaled> {
+  __m512i codes[kStripGroups];
   __m512 d;
 
+  void read(const u8* block, const BlockHead<Type>& head, u32 s) {
+    if constexpr (HasScales<Type>) {
+      d = _mm512_mul_ps(head.d, _mm512_cvtepi32_ps(Whole::i8_as_i32(head.scales[s])));
+    } else {
+      d = unpack_d<Type>(Whole(), block);
+    }
+  }
   template <u32 kTiles>
-  static void add_terms(const OneScale (&w)[kTiles], const PackedAct& act, u32 s, __m512* sums) {
+  static void add_terms(const Weights (&w)[kTiles], const PackedAct& act, u32 s, __m512* sums) {
     __m512i first[kTiles], second[kTiles];
     for (u32 t = 0; t < kTiles; ++t) {
       first[t] = _mm512_set1_epi32(act.sums[2 * s]);
@@ -125,13 +116,23 @@ struct OneScale {
   }
 };
 
-// q4_k and q5_k: sum + (f32(i) * (d*sc) - f32(s) * (dmin*m)) * d_x
-struct ScaleAndMin {
-  __m512i codes[kGroups];
+// sum + (f32(i) * (d*sc) - f32(s) * (dmin*m)) * d_x
+template <class Type>
+struct Weights<Type, Term::with_minimum> {
+  __m512i codes[kStripGroups];
   __m512 scale, low;
 
+  void read(const u8* block, const BlockHead<Type>& head, u32 s) {
+    if constexpr (HasScales<Type>) {
+      scale = _mm512_mul_ps(head.d, _mm512_cvtepi32_ps(Whole::u8_as_i32(head.scales[s])));
+      low = _mm512_mul_ps(head.dmin, _mm512_cvtepi32_ps(Whole::u8_as_i32(head.minima[s])));
+    } else {
+      scale = unpack_d<Type>(Whole(), block);
+      low = Whole::f16(block + kTileOf<Type>.dmin);
+    }
+  }
   template <u32 kTiles>
-  static void add_terms(const ScaleAndMin (&w)[kTiles], const PackedAct& act, u32 s, __m512* sums) {
+  static void add_terms(const Weights (&w)[kTiles], const PackedAct& act, u32 s, __m512* sums) {
     __m512i first[kTiles], second[kTiles];
     for (u32 t = 0; t < kTiles; ++t) first[t] = second[t] = _mm512_setzero_si512();
     add_dots(w, act.q + s * kStripElems, first, second);
@@ -147,14 +148,43 @@ struct ScaleAndMin {
   }
 };
 
-// q6_k: sum + f32(sc0 * i0 + sc1 * i1) * (d * d_x)
-struct TwoScales {
-  __m512i codes[kGroups];
+// sc0 * first + sc1 * second. Where a sum over 16 fits in i16, vpdpwssd does it, with scales whose
+// upper halves are 0.
+template <class Type>
+inline constexpr bool kShortSums = 16 * 127 *
+                                       (Type::kMost > -Type::kLeast ? Type::kMost : -Type::kLeast) <
+                                   32768;
+template <class Type>
+__m512i scale_dots(__m512i first, __m512i second, const __m512i (&scales)[2]) {
+  if constexpr (kShortSums<Type>) {
+    const __m512i dot = _mm512_dpwssd_epi32(_mm512_setzero_si512(), first, scales[0]);
+    return _mm512_dpwssd_epi32(dot, second, scales[1]);
+  } else {
+    return _mm512_add_epi32(_mm512_mullo_epi32(first, scales[0]),
+                            _mm512_mullo_epi32(second, scales[1]));
+  }
+}
+
+// sum + f32(sc0 * i0 + sc1 * i1) * (d * d_x)
+template <class Type>
+struct Weights<Type, Term::two_scales> {
+  __m512i codes[kStripGroups];
   __m512i scales[2];
   __m512 d;
 
+  void read(const u8* block, const BlockHead<Type>& head, u32 s) {
+    const u8* bytes = block + kTileOf<Type>.scales + s * 2 * kTileRows;
+    if constexpr (ReadsScales<Type>) bytes = head.scales[2 * s];
+    for (u32 i = 0; i < 2; ++i) {
+      scales[i] = Whole::i8_as_i32(bytes + i * kTileRows);
+      if constexpr (kShortSums<Type>) {
+        scales[i] = _mm512_and_si512(scales[i], _mm512_set1_epi32(0xFFFF));
+      }
+    }
+    d = head.d;
+  }
   template <u32 kTiles>
-  static void add_terms(const TwoScales (&w)[kTiles], const PackedAct& act, u32 s, __m512* sums) {
+  static void add_terms(const Weights (&w)[kTiles], const PackedAct& act, u32 s, __m512* sums) {
     __m512i first[kTiles], second[kTiles];
     for (u32 t = 0; t < kTiles; ++t) {
       first[t] = _mm512_set1_epi32(act.sums[2 * s]);
@@ -163,138 +193,49 @@ struct TwoScales {
     add_dots(w, act.q + s * kStripElems, first, second);
     const __m512 d_x = _mm512_set1_ps(act.scales[s]);
     for (u32 t = 0; t < kTiles; ++t) {
-      const __m512i dot = _mm512_add_epi32(_mm512_mullo_epi32(first[t], w[t].scales[0]),
-                                           _mm512_mullo_epi32(second[t], w[t].scales[1]));
+      const __m512i dot = scale_dots<Type>(first[t], second[t], w[t].scales);
       const __m512 scale = _mm512_mul_ps(w[t].d, d_x);
       sums[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sums[t]);
     }
   }
 };
 
-struct Q8_0 {
-  using Weights = OneScale;
-  static constexpr TileBlock kAt = kTileQ8_0;
-  static constexpr u32 kBlockStrips = 1;
-  static constexpr i32 kZero = 128;
-  struct Head {};
-  static void read_head(const u8*, Head&) {}
-  static void read_strip(const u8* block, const Head&, u32, Weights& weights) {
-    const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80));
-    for (u32 g = 0; g < kGroups; ++g) {
-      weights.codes[g] = _mm512_xor_si512(load_bytes(block + kTileQ8_0.strips + g * 64), flip);
-    }
-    weights.d = load_f16(block);
-  }
-};
-
-struct Q4_0 {
-  using Weights = OneScale;
-  static constexpr TileBlock kAt = kTileQ4_0;
-  static constexpr u32 kBlockStrips = 1;
-  static constexpr i32 kZero = 8;
-  struct Head {};
-  static void read_head(const u8*, Head&) {}
-  static void read_strip(const u8* block, const Head&, u32, Weights& weights) {
-    load_nibbles(block + kTileQ4_0.strips, weights.codes);
-    weights.d = load_f16(block);
-  }
-};
-
-struct Q5_0 {
-  using Weights = OneScale;
-  static constexpr TileBlock kAt = kTileQ5_0;
-  static constexpr u32 kBlockStrips = 1;
-  static constexpr i32 kZero = 16;
-  struct Head {};
-  static void read_head(const u8*, Head&) {}
-  static void read_strip(const u8* block, const Head&, u32, Weights& weights) {
-    load_5_bits(block + kTileQ5_0.strips, kTileQ5_0.high, weights.codes);
-    weights.d = load_f16(block);
-  }
-};
-
-// The head of q4_k and q5_k with its 6-bit fields apart: one byte per strip and row.
-struct ScaleMinHead {
-  alignas(64) u8 scales[kSpanStrips][kTileRows];
-  alignas(64) u8 minima[kSpanStrips][kTileRows];
+// sum + (f32(sc0 * i0 + sc1 * i1) * d - f32(m0 * s0 + m1 * s1) * dmin) * d_x
+template <class Type>
+struct Weights<Type, Term::two_scales_minima> {
+  static_assert(kShortSums<Type>);
+  __m512i codes[kStripGroups];
+  __m512i scales[2];
+  __m512i minima;  // (m0, m1) in i16
   __m512 d, dmin;
 
-  void read(const u8* block) {
-    const __m512i first = load_bytes(block + kTileQ4K.scales);
-    const __m512i second = load_bytes(block + kTileQ4K.scales + 64);
-    const __m512i third = load_bytes(block + kTileQ4K.scales + 128);
-    const __m512i low6 = _mm512_set1_epi8(63), low4 = _mm512_set1_epi8(15);
-    const __m512i bits45 = _mm512_set1_epi8(48);
-    _mm512_store_si512(scales, _mm512_and_si512(first, low6));
-    _mm512_store_si512(minima, _mm512_and_si512(second, low6));
-    _mm512_store_si512(scales + 4,
-                       _mm512_ternarylogic_epi32(_mm512_and_si512(third, low4),
-                                                 _mm512_srli_epi16(first, 2), bits45, kOrAnd));
-    const __m512i upper = _mm512_and_si512(_mm512_srli_epi16(third, 4), low4);
-    _mm512_store_si512(
-        minima + 4, _mm512_ternarylogic_epi32(upper, _mm512_srli_epi16(second, 2), bits45, kOrAnd));
-    d = load_f16(block);
-    dmin = load_f16(block + kTileQ4K.dmin);
+  void read(const u8*, const BlockHead<Type>& head, u32 s) {
+    for (u32 i = 0; i < 2; ++i) scales[i] = Whole::u8_as_i32(head.scales[2 * s + i]);
+    minima = _mm512_or_si512(Whole::u8_as_i32(head.minima[2 * s]),
+                             _mm512_slli_epi32(Whole::u8_as_i32(head.minima[2 * s + 1]), 16));
+    d = head.d;
+    dmin = head.dmin;
   }
-  void read_strip(u32 s, ScaleAndMin& weights) const {
-    weights.scale = _mm512_mul_ps(d, _mm512_cvtepi32_ps(load_u8_as_i32(scales[s])));
-    weights.low = _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(load_u8_as_i32(minima[s])));
-  }
-};
-
-struct Q4K {
-  using Weights = ScaleAndMin;
-  using Head = ScaleMinHead;
-  static constexpr TileBlock kAt = kTileQ4K;
-  static constexpr u32 kBlockStrips = 8;
-  static constexpr i32 kZero = 0;
-  static void read_head(const u8* block, Head& head) { head.read(block); }
-  static void read_strip(const u8* block, const Head& head, u32 s, Weights& weights) {
-    load_nibbles(block + kTileQ4K.strips + s * kTileQ4K.strip_bytes, weights.codes);
-    head.read_strip(s, weights);
-  }
-};
-
-struct Q5K {
-  using Weights = ScaleAndMin;
-  using Head = ScaleMinHead;
-  static constexpr TileBlock kAt = kTileQ5K;
-  static constexpr u32 kBlockStrips = 8;
-  static constexpr i32 kZero = 0;
-  static void read_head(const u8* block, Head& head) { head.read(block); }
-  static void read_strip(const u8* block, const Head& head, u32 s, Weights& weights) {
-    const u8* strip = block + kTileQ5K.strips + s * kTileQ5K.strip_bytes;
-    load_5_bits(strip, kTileQ5K.high, weights.codes);
-    head.read_strip(s, weights);
-  }
-};
-
-struct Q6K {
-  using Weights = TwoScales;
-  struct Head {
-    __m512 d;
-  };
-  static constexpr TileBlock kAt = kTileQ6K;
-  static constexpr u32 kBlockStrips = 8;
-  static constexpr i32 kZero = 32;
-  static void read_head(const u8* block, Head& head) { head.d = load_f16(block); }
-  static void read_strip(const u8* block, const Head& head, u32 s, Weights& weights) {
-    const u8* strip = block + kTileQ6K.strips + s * kTileQ6K.strip_bytes;
-    load_nibbles(strip, weights.codes);
-    const __m512i bits45 = _mm512_set1_epi8(48);
-    for (u32 v = 0; v < 2; ++v) {  // bits 2g and 2g + 1 of a byte belong to group 4v + g
-      const __m512i high = load_bytes(strip + kTileQ6K.high + v * 64);
-      or_bits<4>(weights.codes[v * 4], high, bits45);
-      or_bits<2>(weights.codes[v * 4 + 1], high, bits45);
-      or_bits<0>(weights.codes[v * 4 + 2], high, bits45);
-      or_bits<-2>(weights.codes[v * 4 + 3], high, bits45);
+  template <u32 kTiles>
+  static void add_terms(const Weights (&w)[kTiles], const PackedAct& act, u32 s, __m512* sums) {
+    __m512i first[kTiles], second[kTiles];
+    for (u32 t = 0; t < kTiles; ++t) first[t] = second[t] = _mm512_setzero_si512();
+    add_dots(w, act.q + s * kStripElems, first, second);
+    // Here the packed sums are both of the strip, in i16.
+    const __m512i two = _mm512_set1_epi32(act.sums[2 * s]);
+    const __m512 d_x = _mm512_set1_ps(act.scales[s]);
+    for (u32 t = 0; t < kTiles; ++t) {
+      const __m512i dot = scale_dots<Type>(first[t], second[t], w[t].scales);
+      const __m512i low = _mm512_dpwssd_epi32(_mm512_setzero_si512(), two, w[t].minima);
+      const __m512 below = _mm512_mul_ps(_mm512_cvtepi32_ps(low), w[t].dmin);
+      const __m512 term = _mm512_fmsub_ps(_mm512_cvtepi32_ps(dot), w[t].d, below);
+      sums[t] = _mm512_fmadd_ps(term, d_x, sums[t]);
     }
-    const u8* scales = block + kTileQ6K.scales + s * 2 * kTileRows;
-    weights.scales[0] = load_i8_as_i32(scales);
-    weights.scales[1] = load_i8_as_i32(scales + kTileRows);
-    weights.d = head.d;
   }
 };
+
+template <class Type>
+using WeightsOf = Weights<Type, Type::kTerm>;
 
 // A block of activation rows times a group of tiles.
 struct Job {
@@ -306,15 +247,24 @@ struct Job {
   u32 n_acts;
 };
 
-// Sums over 16 become what a strip's dot product starts from: -32 * sum for q6_k, -zero * (sum over
-// 32) for q8_0, q4_0 and q5_0; and f32(sum over 32) for q4_k and q5_k. Sums over 32 are at the even
-// places.
+// Sums over 16 become what a strip's dot product starts from, kLeast times them, or kLeast times
+// the sum over 32; or, with minima, f32(sum over 32), or both sums in i16. What belongs to 32 is at the
+// even places.
 template <class Type>
 __m512i sums_for(__m512i sums) {
-  if constexpr (Type::kZero == 32) return _mm512_mullo_epi32(sums, _mm512_set1_epi32(-32));
-  const __m512i pairs = _mm512_add_epi32(sums, _mm512_srli_epi64(sums, 32));
-  if constexpr (Type::kZero == 0) return _mm512_castps_si512(_mm512_cvtepi32_ps(pairs));
-  return _mm512_mullo_epi32(pairs, _mm512_set1_epi32(-Type::kZero));
+  if constexpr (Type::kTerm == Term::two_scales) {
+    return _mm512_mullo_epi32(sums, _mm512_set1_epi32(Type::kLeast));
+  } else if constexpr (Type::kTerm == Term::two_scales_minima) {
+    return _mm512_or_si512(
+        _mm512_and_si512(sums, _mm512_set1_epi32(0xFFFF)),
+        _mm512_and_si512(_mm512_srli_epi64(sums, 16), _mm512_set1_epi32(-65536)));
+  } else {
+    const __m512i pairs = _mm512_add_epi32(sums, _mm512_srli_epi64(sums, 32));
+    if constexpr (Type::kTerm == Term::with_minimum) {
+      return _mm512_castps_si512(_mm512_cvtepi32_ps(pairs));
+    }
+    return _mm512_mullo_epi32(pairs, _mm512_set1_epi32(Type::kLeast));
+  }
 }
 
 template <class Type>
@@ -340,23 +290,27 @@ void pack_acts(const Job& job, u32 k, u32 n_strips, PackedAct* packed) {
 }
 
 // sums [n_acts][kTiles]; `span` is the first tile's bytes of these 256 k.
-template <class Type, u32 kTiles>
+template <class Type, u32 kTiles, u32 kActs>
 void add_span(const Job& job, const u8* span, u32 n_strips, const PackedAct* packed, __m512* sums) {
-  constexpr u64 kBlockBytes = Type::kAt.strips + Type::kBlockStrips * Type::kAt.strip_bytes;
-  constexpr u64 kSpanBytes = kBlockBytes * (kSpanStrips / Type::kBlockStrips);
-  typename Type::Head heads[kTiles];
-  typename Type::Weights weights[kTiles];
+  const u32 n_acts = kActs == 1 ? 1 : job.n_acts;
+  constexpr TileLayout kAt = kTileOf<Type>;
+  constexpr u64 kSpanBytes = kAt.block_bytes * (kSpanStrips / kStripsOf<Type>);
+  BlockHead<Type> heads[kTiles];
+  WeightsOf<Type> weights[kTiles];
   for (u32 s = 0; s < n_strips; ++s) {
-    const u8* block = span + s / Type::kBlockStrips * kBlockBytes;
+    const u8* block = span + s / kStripsOf<Type> * kAt.block_bytes;
+    const u32 in_block = s % kStripsOf<Type>;
+#pragma GCC unroll 2
     for (u32 t = 0; t < kTiles; ++t) {
       const u8* at = block + t * job.tile_bytes;
-      if (s % Type::kBlockStrips == 0) Type::read_head(at, heads[t]);
-      Type::read_strip(at, heads[t], s % Type::kBlockStrips, weights[t]);
+      if (in_block == 0) heads[t].read(at);
+      unpack<Type, false>(Whole(), at + kAt.strips + in_block * kAt.strip_bytes, weights[t].codes);
+      weights[t].read(at, heads[t], in_block);
       const u8* ahead = span + t * job.tile_bytes + kSpanBytes + s * (kSpanBytes / kSpanStrips);
       for (u32 i = 0; i < kSpanBytes / kSpanStrips; i += 64) prefetch(ahead + i);
     }
-    for (u32 a = 0; a < job.n_acts; ++a) {
-      Type::Weights::template add_terms<kTiles>(weights, packed[a], s, sums + a * kTiles);
+    for (u32 a = 0; a < n_acts; ++a) {
+      WeightsOf<Type>::template add_terms<kTiles>(weights, packed[a], s, sums + a * kTiles);
     }
   }
 }
@@ -376,12 +330,12 @@ void store_tile(const Job& job, u64 tile, const __m512* sums, u32 stride) {
   }
 }
 
-template <class Type>
+// kActs: 1, of one row alone, whose sums and codes then stay in registers; or kMatmulActs.
+template <class Type, u32 kActs>
 void run_job(const Job& job, u64 first_tile) {
-  constexpr u64 kBlockBytes = Type::kAt.strips + Type::kBlockStrips * Type::kAt.strip_bytes;
-  constexpr u64 kSpanBytes = kBlockBytes * (kSpanStrips / Type::kBlockStrips);
-  PackedAct packed[kMatmulActs];
-  __m512 sums[kMatmulTiles / 2][kMatmulActs * 2];
+  constexpr u64 kSpanBytes = kTileOf<Type>.block_bytes * (kSpanStrips / kStripsOf<Type>);
+  PackedAct packed[kActs];
+  __m512 sums[kMatmulTiles / 2][kActs * 2];
   for (u32 p = 0; p < (job.n_tiles + 1) / 2; ++p) {
     for (u32 i = 0; i < job.n_acts * 2; ++i) sums[p][i] = _mm512_setzero_ps();
   }
@@ -392,10 +346,10 @@ void run_job(const Job& job, u64 first_tile) {
     pack_acts<Type>(job, k, n_strips, packed);
     u32 t = 0;
     for (; t + 2 <= job.n_tiles; t += 2) {
-      add_span<Type, 2>(job, span + t * job.tile_bytes, n_strips, packed, sums[t / 2]);
+      add_span<Type, 2, kActs>(job, span + t * job.tile_bytes, n_strips, packed, sums[t / 2]);
     }
     if (t < job.n_tiles) {
-      add_span<Type, 1>(job, span + t * job.tile_bytes, n_strips, packed, sums[t / 2]);
+      add_span<Type, 1, kActs>(job, span + t * job.tile_bytes, n_strips, packed, sums[t / 2]);
     }
   }
   for (u32 t = 0; t < job.n_tiles; ++t) {
@@ -406,20 +360,20 @@ void run_job(const Job& job, u64 first_tile) {
 
 template <class Type>
 void matmul_of(const MatmulArgs& args) {
-  const u64 tile_bytes = args.k / (Type::kBlockStrips * kStripElems) *
-                         (Type::kAt.strips + Type::kBlockStrips * Type::kAt.strip_bytes);
-  for (u64 tile = args.tile_begin; tile < args.tile_end; tile += kMatmulTiles) {
+  const u64 tile_bytes = args.k / Type::kTraits.block_elems * kTileOf<Type>.block_bytes;
+  // One row is bound by memory, which two streams read fastest (matmul_avx2.cpp).
+  const u64 group = args.n_acts == 1 ? 2 : kMatmulTiles;
+  for (u64 tile = args.tile_begin; tile < args.tile_end; tile += group) {
     const u64 tiles_left = args.tile_end - tile;
     for (u64 act = 0; act < args.n_acts; act += kMatmulActs) {
       const u64 acts_left = args.n_acts - act;
-      run_job<Type>(
-          {.args = args,
-           .tiles = static_cast<const u8*>(args.weights) + tile * tile_bytes,
-           .tile_bytes = tile_bytes,
-           .n_tiles = static_cast<u32>(tiles_left < kMatmulTiles ? tiles_left : kMatmulTiles),
-           .act_begin = act,
-           .n_acts = static_cast<u32>(acts_left < kMatmulActs ? acts_left : kMatmulActs)},
-          tile);
+      const Job job{.args = args,
+                    .tiles = static_cast<const u8*>(args.weights) + tile * tile_bytes,
+                    .tile_bytes = tile_bytes,
+                    .n_tiles = static_cast<u32>(tiles_left < group ? tiles_left : group),
+                    .act_begin = act,
+                    .n_acts = static_cast<u32>(acts_left < kMatmulActs ? acts_left : kMatmulActs)};
+      job.n_acts == 1 ? run_job<Type, 1>(job, tile) : run_job<Type, kMatmulActs>(job, tile);
     }
   }
 }
@@ -427,24 +381,9 @@ void matmul_of(const MatmulArgs& args) {
 }  // namespace
 
 void matmul_avx512(const MatmulArgs& args) {
-  switch (args.type) {
-    case TensorType::q8_0:
-      return matmul_of<Q8_0>(args);
-    case TensorType::q4_0:
-      return matmul_of<Q4_0>(args);
-    case TensorType::q5_0:
-      return matmul_of<Q5_0>(args);
-    case TensorType::q4_k:
-      return matmul_of<Q4K>(args);
-    case TensorType::q5_k:
-      return matmul_of<Q5K>(args);
-    case TensorType::q6_k:
-      return matmul_of<Q6K>(args);
-    case TensorType::f32:
-    case TensorType::f16:
-    case TensorType::bf16:
-      return matmul_float_avx512(args);
-  }
+  const bool is_quantized =
+      QuantTypes::visit(args.type, [&]<class Type>(Type) { matmul_of<Type>(args); });
+  if (!is_quantized) matmul_float_avx512(args);
 }
 
 }  // namespace tarn::kernels

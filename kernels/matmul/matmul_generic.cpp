@@ -52,23 +52,33 @@ i32 dot16(const i8* w, const i8* q) {
 }
 
 // acc, and one row's 32 weights times one activation row's 32.
-f32 add_strip(f32 acc, const Strip& strip, const i8* w, bool has_min, const i8* q, const i32* sums,
-              f32 d_x) {
+template <Term kTerm>
+f32 add_strip(f32 acc, const Strip& strip, const i8* w, const i8* q, const i32* sums, f32 d_x) {
   const i32 dot_low = dot16(w, q), dot_high = dot16(w + 16, q + 16);
-  if (has_min) {
+  if constexpr (kTerm == Term::scaled) {
     const f32 scale = strip.d * static_cast<f32>(strip.scale[0]);
-    const f32 low = strip.dmin * static_cast<f32>(strip.min);
+    return fma_f32(static_cast<f32>(dot_low + dot_high), scale * d_x, acc);
+  } else if constexpr (kTerm == Term::with_minimum) {
+    const f32 scale = strip.d * static_cast<f32>(strip.scale[0]);
+    const f32 low = strip.dmin * static_cast<f32>(strip.min[0]);
     const f32 dot = static_cast<f32>(dot_low + dot_high);
     const f32 sum = static_cast<f32>(sums[0] + sums[1]);
     return fma_f32(fma_f32(dot, scale, -(sum * low)), d_x, acc);
+  } else {
+    const i32 dot = strip.scale[0] * dot_low + strip.scale[1] * dot_high;
+    if constexpr (kTerm == Term::two_scales) {
+      return fma_f32(static_cast<f32>(dot), strip.d * d_x, acc);
+    } else {
+      const i32 sum = strip.min[0] * sums[0] + strip.min[1] * sums[1];
+      const f32 below = static_cast<f32>(sum) * strip.dmin;
+      return fma_f32(fma_f32(static_cast<f32>(dot), strip.d, -below), d_x, acc);
+    }
   }
-  const i32 dot = strip.scale[0] * dot_low + strip.scale[1] * dot_high;
-  return fma_f32(static_cast<f32>(dot), strip.d * d_x, acc);
 }
 
+template <class Type>
 void quantized_tile(const MatmulArgs& args, u64 tile, const u8* weights, u64 act_begin, u32 n) {
-  const TypeTraits& traits = type_traits(args.type);
-  const bool has_min = args.type == TensorType::q4_k || args.type == TensorType::q5_k;
+  constexpr TypeTraits traits = Type::kTraits;
   TileSums acc[kActsAtOnce] = {};
   for (u64 k = 0; k < args.k; k += kStripElems) {
     const u8* block = weights + k / traits.block_elems * traits.block_bytes * kTileRows;
@@ -79,8 +89,8 @@ void quantized_tile(const MatmulArgs& args, u64 tile, const u8* weights, u64 act
       for (u32 e = 0; e < kStripElems; ++e) w[e] = static_cast<i8>(strip.codes[e] - strip.zero);
       for (u32 a = 0; a < n; ++a) {
         const u64 at = (act_begin + a) * args.k + k;
-        acc[a][r] = add_strip(acc[a][r], strip, w, has_min, args.q + at, args.sums + at / 16,
-                              args.scales[at / kStripElems]);
+        acc[a][r] = add_strip<Type::kTerm>(acc[a][r], strip, w, args.q + at, args.sums + at / 16,
+                                           args.scales[at / kStripElems]);
       }
     }
   }
@@ -96,11 +106,9 @@ void matmul_generic(const MatmulArgs& args) {
     for (u64 act = 0; act < args.n_acts; act += kActsAtOnce) {
       const u64 left = args.n_acts - act;
       const u32 n = static_cast<u32>(left < kActsAtOnce ? left : kActsAtOnce);
-      if (wants_quantized_activations(args.type)) {
-        quantized_tile(args, tile, weights, act, n);
-      } else {
-        float_tile(args, tile, weights, act, n);
-      }
+      const bool is_quantized = QuantTypes::visit(
+          args.type, [&]<class Type>(Type) { quantized_tile<Type>(args, tile, weights, act, n); });
+      if (!is_quantized) float_tile(args, tile, weights, act, n);
     }
   }
 }

@@ -23,8 +23,8 @@ f32 element(TensorType type, const u8* bytes) {
 // rounding is the subtraction's, and a type without minima must not have one (0 - 0 would lose the
 // sign of -0).
 void strip_values(const Strip& strip, bool has_min, f32* out) {
-  const f32 low = strip.dmin * static_cast<f32>(strip.min);
   for (u32 e = 0; e < kStripElems; ++e) {
+    const f32 low = strip.dmin * static_cast<f32>(strip.min[e / 16]);
     const i32 scale_code = strip.scale[e / 16];
     const f32 scale = strip.d * static_cast<f32>(scale_code);
     const f32 value = scale * static_cast<f32>(strip.codes[e] - strip.zero);
@@ -32,7 +32,11 @@ void strip_values(const Strip& strip, bool has_min, f32* out) {
   }
 }
 
-bool type_has_min(TensorType type) { return type == TensorType::q4_k || type == TensorType::q5_k; }
+bool type_has_min(TensorType type) {
+  bool has_min = false;
+  QuantTypes::visit(type, [&]<class Type>(Type) { has_min = HasMinimum<Type>; });
+  return has_min;
+}
 
 }  // namespace
 

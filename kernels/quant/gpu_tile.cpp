@@ -8,6 +8,14 @@
 namespace tarn::kernels {
 namespace {
 
+// Offsets in a block of the file.
+struct At {
+  u32 d, dmin, scales, low, high;
+};
+constexpr At kFileQ8_0 = {0, 0, 0, 2, 0};
+constexpr At kFileQ4K = {0, 2, 4, 16, 0};
+constexpr At kFileQ6K = {208, 0, 192, 0, 128};
+
 constexpr u64 kHalf = kStripElems / 2;  // a code byte holds elements i and i + 16
 
 void put_u32(u8* at, u32 value) { std::memcpy(at, &value, sizeof value); }

@@ -3,9 +3,30 @@
 #include <cstring>
 
 #include "kernels/common/half.h"
+#include "kernels/quant/unpack.h"
+#include "platform/base/assert.h"
 
 namespace tarn::kernels {
 namespace {
+
+constexpr u32 kHeadBytesMax = 24;
+
+// unpack.h's class for one byte of one row.
+struct OneByte {
+  using Bytes = u32;
+  using Row = OneByte;
+  static constexpr u32 kRows = 1, kBytes = 1;
+  static Bytes load(const u8* at) { return *at; }
+  static void store(u8* at, Bytes value) { *at = static_cast<u8>(value); }
+  static Bytes set(u8 value) { return value; }
+  static Bytes both(Bytes a, Bytes b) { return a & b; }
+  static Bytes merge(Bytes a, Bytes b, Bytes mask) { return a | (b & mask); }
+  static Bytes minus(Bytes a, Bytes b) { return a - b; }
+  template <i32 kRight>
+  static Bytes right(Bytes a) {
+    return kRight < 0 ? a << -kRight : a >> kRight;
+  }
+};
 
 f32 f16_at(const u8* bytes) {
   u16 half;
@@ -13,215 +34,158 @@ f32 f16_at(const u8* bytes) {
   return f16_to_f32(half);
 }
 
-// The 12 bytes of q4_k and q5_k hold eight 6-bit scales and eight 6-bit minima: bytes 0..3 and 4..7
-// the low six bits of the first four of each; the rest have four bits in bytes 8..11 and their
-// upper two in the top of bytes 0..7. `stride` is 1 in the file and 16 in a tile.
-void read_scale_min(const u8* scales, u32 stride, u32 strip_idx, Strip& strip) {
-  const u32 j = strip_idx & 3u;
-  const u32 scale_byte = scales[u64{j} * stride];
-  const u32 min_byte = scales[u64{j + 4} * stride];
-  if (strip_idx < 4) {
-    strip.scale[0] = static_cast<i32>(scale_byte & 63u);
-    strip.min = static_cast<i32>(min_byte & 63u);
-  } else {
-    const u32 low = scales[u64{j + 8} * stride];
-    strip.scale[0] = static_cast<i32>((low & 15u) | (scale_byte >> 6 << 4));
-    strip.min = static_cast<i32>((low >> 4) | (min_byte >> 6 << 4));
+// Bits of a plane in the file: of element e of strip s.
+u32 bits_in_file(const Plane& plane, const u8* block, u32 s, u32 e) {
+  const u8* at = block + plane.at;
+  switch (plane.bits) {
+    case 8:
+      return at[s * kStripElems + e];
+    case 4:
+      if (plane.strips == 1) return u32{at[s * 16 + e % 16]} >> (e / 16 * 4) & 15u;
+      if (plane.strips == 2) return u32{at[s / 2 * 32 + e]} >> (s % 2 * 4) & 15u;
+      return u32{at[s / 4 * 64 + s % 2 * 32 + e]} >> (s % 4 / 2 * 4) & 15u;
+    case 2:
+      return u32{at[s / 4 * 32 + e]} >> (s % 4 * 2) & 3u;
+    default:
+      if (plane.strips == 1) return u32{at[s * 4 + e / 8]} >> (e % 8) & 1u;
+      return u32{at[e]} >> s & 1u;
   }
-  strip.scale[1] = strip.scale[0];
 }
 
-Strip empty_strip(i32 zero) {
-  return {.codes = {}, .zero = zero, .d = 0, .dmin = 0, .scale = {1, 1}, .min = 0};
-}
-
-Strip file_q8_0(const u8* block) {
-  Strip strip = empty_strip(128);
-  strip.d = f16_at(block + kFileQ8_0.d);
-  for (u32 e = 0; e < kStripElems; ++e) {
-    strip.codes[e] = static_cast<u8>(block[kFileQ8_0.low + e] ^ 0x80u);
+// Where a plane's bits of element e of row `row` lie behind the plane's first byte of a strip.
+struct TilePlace {
+  u32 byte, shift;
+};
+TilePlace place_in_tile(const Plane& plane, u32 row, u32 e) {
+  const u32 group = e / 4, in_row = row * 4 + e % 4;
+  switch (plane.bits) {
+    case 8:
+      return {group * 64 + in_row, 0};
+    case 4:
+      return {group % 4 * 64 + in_row, group / 4 * 4};
+    case 2:
+      return {group / 4 * 64 + in_row, group % 4 * 2};
+    default:
+      return {in_row, group};
   }
-  return strip;
 }
 
-Strip file_q4_0(const u8* block) {
-  Strip strip = empty_strip(8);
-  strip.d = f16_at(block + kFileQ4_0.d);
-  for (u32 e = 0; e < 16; ++e) {
-    const u8 byte = block[kFileQ4_0.low + e];
-    strip.codes[e] = byte & 15u;
-    strip.codes[16 + e] = byte >> 4;
+// A row's bytes of the head, in kHead's order, become the strip's scales.
+template <class Type>
+void read_head(const u8* head, u32 strip_idx, Strip& strip) {
+  strip.scale[0] = strip.scale[1] = 1;
+  strip.min[0] = strip.min[1] = 0;
+  strip.d = f16_at(head);
+  if constexpr (HasMinimum<Type>) {
+    strip.dmin = f16_at(head + Type::kHead[0].n_bytes);
+    strip.min[0] = strip.min[1] = 1;
   }
-  return strip;
-}
-
-// As q4_0, with bit 4 of element e in bit e of the four high bytes.
-Strip file_q5_0(const u8* block) {
-  Strip strip = empty_strip(16);
-  strip.d = f16_at(block + kFileQ5_0.d);
-  for (u32 e = 0; e < kStripElems; ++e) {
-    const u32 nibble = (u32{block[kFileQ5_0.low + e % 16]} >> (e / 16 * 4)) & 15u;
-    const u32 upper = (u32{block[kFileQ5_0.high + e / 8]} >> (e % 8)) & 1u;
-    strip.codes[e] = static_cast<u8>(nibble | upper << 4);
-  }
-  return strip;
-}
-
-// q4_k and q5_k: 32 bytes hold 64 elements, the first 32 in the low nibbles. In q5_k bit strip_idx
-// of high byte e is bit 4 of element e.
-Strip file_q4_k_q5_k(const u8* block, u32 strip_idx, const FileBlock& at) {
-  Strip strip = empty_strip(0);
-  strip.d = f16_at(block + at.d);
-  strip.dmin = f16_at(block + at.dmin);
-  read_scale_min(block + at.scales, 1, strip_idx, strip);
-  const u8* low = block + at.low + u64{strip_idx / 2} * 32;
-  const u32 shift = (strip_idx & 1u) * 4;
-  for (u32 e = 0; e < kStripElems; ++e) {
-    strip.codes[e] = static_cast<u8>((u32{low[e]} >> shift) & 15u);
-    if (at.high != 0) {
-      strip.codes[e] |= static_cast<u8>(((u32{block[at.high + e]} >> strip_idx) & 1u) << 4);
+  if constexpr (HasScales<Type>) {
+    constexpr u32 kEach = Type::kScales / kStripsOf<Type>;  // one or two scales a strip
+    constexpr u32 kAt = kTileOf<Type>.scales / kTileRows;
+    const u8* scales = head + kAt;
+    u8 scales_read[Type::kScales], minima_read[Type::kScales];
+    if constexpr (ReadsScales<Type>) {
+      Type::template read_scales<OneByte>(head + kAt, scales_read, minima_read);
+      scales = scales_read;
+    }
+    for (u32 i = 0; i < 2; ++i) {
+      const u32 at = strip_idx * kEach + i * (kEach - 1);
+      strip.scale[i] = HasMinimum<Type> ? i32{scales[at]} : i32{static_cast<i8>(scales[at])};
+      if constexpr (HasMinimum<Type>) strip.min[i] = minima_read[at];
     }
   }
+}
+
+// Stored codes become weights above the least one.
+template <class Type>
+void finish_codes(Strip& strip) {
+  strip.zero = -Type::kLeast;
+  for (u8& code : strip.codes) {
+    if constexpr (Type::kPlanes[0].bits == 8) code ^= 0x80u;
+  }
+}
+
+template <class Type>
+Strip from_file(const u8* block, u32 strip_idx) {
+  Strip strip{};
+  u8 head[kHeadBytesMax];
+  u32 n_head = 0;
+  for (const HeadPart& part : Type::kHead) {
+    std::memcpy(head + n_head, block + part.at, part.n_bytes);
+    n_head += part.n_bytes;
+  }
+  read_head<Type>(head, strip_idx, strip);
+  for (const Plane& plane : Type::kPlanes) {
+    for (u32 e = 0; e < kStripElems; ++e) {
+      const u32 bits = bits_in_file(plane, block, strip_idx, e);
+      strip.codes[e] |= static_cast<u8>(bits << plane.shift);
+    }
+  }
+  finish_codes<Type>(strip);
   return strip;
 }
 
-// q6_k: each half of the block (4 strips) has 64 bytes of low nibbles, strips 0 and 1 in their low
-// and 2 and 3 in their high halves, and 32 bytes with two upper bits for each of its strips.
-Strip file_q6_k(const u8* block, u32 strip_idx) {
-  Strip strip = empty_strip(32);
-  strip.d = f16_at(block + kFileQ6K.d);
-  const u32 half = strip_idx / 4, quarter = strip_idx % 4;
-  const u8* low = block + kFileQ6K.low + u64{half} * 64 + u64{quarter & 1u} * 32;
-  const u8* high = block + kFileQ6K.high + u64{half} * 32;
-  for (u32 e = 0; e < kStripElems; ++e) {
-    const u32 nibble = (u32{low[e]} >> (quarter / 2 * 4)) & 15u;
-    const u32 upper = (u32{high[e]} >> (quarter * 2)) & 3u;
-    strip.codes[e] = static_cast<u8>(nibble | upper << 4);
+template <class Type>
+Strip from_tile(const u8* block, u32 row, u32 strip_idx) {
+  Strip strip{};
+  u8 head[kHeadBytesMax];
+  u32 n_head = 0;
+  for (const HeadPart& part : Type::kHead) {
+    for (u32 i = 0; i < part.n_bytes; i += part.unit, n_head += part.unit) {
+      std::memcpy(head + n_head, block + n_head * kTileRows + row * part.unit, part.unit);
+    }
   }
-  for (u32 i = 0; i < 2; ++i) {
-    strip.scale[i] = static_cast<i8>(block[kFileQ6K.scales + strip_idx * 2 + i]);
+  read_head<Type>(head, strip_idx, strip);
+  const u8* at = block + kTileOf<Type>.strips + u64{strip_idx} * kTileOf<Type>.strip_bytes;
+  for (const Plane& plane : Type::kPlanes) {
+    for (u32 e = 0; e < kStripElems; ++e) {
+      const TilePlace place = place_in_tile(plane, row, e);
+      const u32 bits = u32{at[place.byte]} >> place.shift & ((1u << plane.bits) - 1);
+      strip.codes[e] |= static_cast<u8>(bits << plane.shift);
+    }
+    at += 64 * plane.bits;
   }
+  finish_codes<Type>(strip);
   return strip;
 }
 
-// Byte of row `row` that holds element e's low nibble (elements e and e + 16 share it).
-u64 nibble_at(u32 row, u32 e) { return u64{(e & 15u) / 4} * 64 + u64{row} * 4 + e % 4; }
-
-void read_nibbles(const u8* low, u32 row, u8* codes) {
-  for (u32 e = 0; e < kStripElems; ++e) {
-    codes[e] = static_cast<u8>((u32{low[nibble_at(row, e)]} >> (e / 16 * 4)) & 15u);
+template <class Type>
+void to_tile(const u8* source, u8* block, u32 row) {
+  u8* at = block;
+  for (const HeadPart& part : Type::kHead) {
+    for (u32 i = 0; i < part.n_bytes; i += part.unit, at += part.unit * kTileRows) {
+      std::memcpy(at + row * part.unit, source + part.at + i, part.unit);
+    }
   }
-}
-
-// q5_0 and q5_k: bit e / 4 of byte e % 4 is bit 4 of element e.
-void read_bit_4(const u8* high, u32 row, u8* codes) {
-  for (u32 e = 0; e < kStripElems; ++e) {
-    const u32 upper = (u32{high[u64{row} * 4 + e % 4]} >> (e / 4)) & 1u;
-    codes[e] |= static_cast<u8>(upper << 4);
+  for (u32 s = 0; s < kStripsOf<Type>; ++s) {
+    for (const Plane& plane : Type::kPlanes) {
+      for (u32 e = 0; e < kStripElems; ++e) {
+        const TilePlace place = place_in_tile(plane, row, e);
+        at[place.byte] |= static_cast<u8>(bits_in_file(plane, source, s, e) << place.shift);
+      }
+      at += 64 * plane.bits;
+    }
   }
 }
 
 }  // namespace
 
 Strip strip_from_file(TensorType type, const u8* block, u32 strip_idx) {
-  switch (type) {
-    case TensorType::q8_0:
-      return file_q8_0(block);
-    case TensorType::q4_0:
-      return file_q4_0(block);
-    case TensorType::q5_0:
-      return file_q5_0(block);
-    case TensorType::q4_k:
-      return file_q4_k_q5_k(block, strip_idx, kFileQ4K);
-    case TensorType::q5_k:
-      return file_q4_k_q5_k(block, strip_idx, kFileQ5K);
-    case TensorType::q6_k:
-      return file_q6_k(block, strip_idx);
-    case TensorType::f32:
-    case TensorType::f16:
-    case TensorType::bf16:
-      break;
-  }
-  return empty_strip(0);  // the float types have no strips
-}
-
-Strip strip_from_tile(TensorType type, const u8* block, u32 row, u32 strip_idx) {
-  Strip strip = empty_strip(0);
-  strip.d = f16_at(block + u64{row} * 2);
-  switch (type) {
-    case TensorType::q8_0:
-      strip.zero = 128;
-      for (u32 e = 0; e < kStripElems; ++e) {
-        const u8 byte = block[kTileQ8_0.strips + u64{e / 4} * 64 + u64{row} * 4 + e % 4];
-        strip.codes[e] = byte ^ 0x80u;
-      }
-      break;
-    case TensorType::q4_0:
-      strip.zero = 8;
-      read_nibbles(block + kTileQ4_0.strips, row, strip.codes);
-      break;
-    case TensorType::q5_0:
-      strip.zero = 16;
-      read_nibbles(block + kTileQ5_0.strips, row, strip.codes);
-      read_bit_4(block + kTileQ5_0.strips + kTileQ5_0.high, row, strip.codes);
-      break;
-    case TensorType::q4_k:
-    case TensorType::q5_k: {
-      const TileBlock& at = type == TensorType::q4_k ? kTileQ4K : kTileQ5K;
-      strip.dmin = f16_at(block + at.dmin + u64{row} * 2);
-      read_scale_min(block + at.scales + row, kTileRows, strip_idx, strip);
-      const u8* bytes = block + at.strips + u64{strip_idx} * at.strip_bytes;
-      read_nibbles(bytes, row, strip.codes);
-      if (at.high != 0) read_bit_4(bytes + at.high, row, strip.codes);
-      break;
-    }
-    case TensorType::q6_k: {
-      strip.zero = 32;
-      for (u32 i = 0; i < 2; ++i) {
-        const u64 sub_block = u64{strip_idx} * 2 + i;
-        strip.scale[i] = static_cast<i8>(block[kTileQ6K.scales + sub_block * kTileRows + row]);
-      }
-      const u8* bytes = block + kTileQ6K.strips + u64{strip_idx} * kTileQ6K.strip_bytes;
-      read_nibbles(bytes, row, strip.codes);
-      for (u32 e = 0; e < kStripElems; ++e) {
-        const u64 at = kTileQ6K.high + u64{e / 16} * 64 + u64{row} * 4 + e % 4;
-        const u32 upper = (u32{bytes[at]} >> (e % 16 / 4 * 2)) & 3u;
-        strip.codes[e] |= static_cast<u8>(upper << 4);
-      }
-      break;
-    }
-    case TensorType::f32:
-    case TensorType::f16:
-    case TensorType::bf16:
-      break;
-  }
+  Strip strip{};
+  QuantTypes::visit(type, [&]<class Type>(Type) { strip = from_file<Type>(block, strip_idx); });
   return strip;
 }
 
-void strip_codes_to_tile(TensorType type, const Strip& strip, u8* block, u32 row, u32 strip_idx) {
-  if (type == TensorType::q8_0) {
-    for (u32 e = 0; e < kStripElems; ++e) {
-      const u64 at = kTileQ8_0.strips + u64{e / 4} * 64 + u64{row} * 4 + e % 4;
-      block[at] = strip.codes[e] ^ 0x80u;
-    }
-    return;
-  }
-  const TileBlock& at = type == TensorType::q4_0   ? kTileQ4_0
-                        : type == TensorType::q5_0 ? kTileQ5_0
-                        : type == TensorType::q4_k ? kTileQ4K
-                        : type == TensorType::q5_k ? kTileQ5K
-                                                   : kTileQ6K;
-  u8* bytes = block + at.strips + u64{strip_idx} * at.strip_bytes;
-  for (u32 e = 0; e < kStripElems; ++e) {
-    const u32 code = strip.codes[e];
-    bytes[nibble_at(row, e)] |= static_cast<u8>((code & 15u) << (e / 16 * 4));
-    if (type == TensorType::q5_0 || type == TensorType::q5_k) {
-      bytes[at.high + u64{row} * 4 + e % 4] |= static_cast<u8>(code >> 4 << (e / 4));
-    } else if (type == TensorType::q6_k) {
-      const u64 high = at.high + u64{e / 16} * 64 + u64{row} * 4 + e % 4;
-      bytes[high] |= static_cast<u8>(code >> 4 << (e % 16 / 4 * 2));
-    }
-  }
+Strip strip_from_tile(TensorType type, const u8* block, u32 row, u32 strip_idx) {
+  Strip strip{};
+  QuantTypes::visit(type,
+                    [&]<class Type>(Type) { strip = from_tile<Type>(block, row, strip_idx); });
+  return strip;
+}
+
+void block_to_tile(TensorType type, const u8* source, u8* block, u32 row) {
+  QuantTypes::visit(type, [&]<class Type>(Type) { to_tile<Type>(source, block, row); });
 }
 
 }  // namespace tarn::kernels

@@ -4,7 +4,7 @@
 #include <immintrin.h>
 
 #include "kernels/quant/dequant.h"
-#include "kernels/quant/strip.h"
+#include "kernels/quant/types.h"
 
 namespace tarn::kernels {
 namespace {
@@ -83,23 +83,23 @@ __m256i swap_bits32(__m256i x, i32 mask) {
   return _mm256_xor_si256(_mm256_xor_si256(x, t), _mm256_slli_epi32(t, kShift));
 }
 
-// q5_0, 8 rows, one to a dword: bit 4j + c becomes bit j of byte c, a rotation of the 5-bit index
+// 1 bit, a strip alone, 8 rows, one to a dword: bit 4j + c becomes bit j of byte c, a rotation of the 5-bit index
 // by two places, done as four exchanges of two index bits each.
-__m256i high_bits_q5_0(__m256i rows) {
+__m256i bits_of_1(__m256i rows) {
   __m256i x = swap_bits32<14>(rows, 0x0000CCCC);  // index bits 4 and 1
   x = swap_bits32<7>(x, 0x00AA00AA);              // 3 and 0
   x = swap_bits32<2>(x, 0x0C0C0C0C);              // 2 and 1
   return swap_bits32<1>(x, 0x22222222);           // 1 and 0
 }
 
-// q5_k: bit s of byte e becomes bit e/4 of byte e%4 of strip s's dword, so each of the four columns
+// 1 bit, 8 strips: bit s of byte e becomes bit e/4 of byte e%4 of strip s's dword, so each of the four columns
 // e%4 is an 8 x 8 bit matrix to transpose.
-void high_bits_q5_k(const u8* row, u8* strips, u32 r) {
+void bits_of_8(const u8* row, u8* strips, u64 strip_bytes, u32 r) {
   const __m256i by_column = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
                                              0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   const __m256i zip = _mm256_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15,  //
                                        0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
-  __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + kFileQ5K.high));
+  __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row));
   x = _mm256_shuffle_epi8(x, by_column);
   x = _mm256_permutevar8x32_epi32(x,
                                   _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));  // 8 bytes a column
@@ -112,116 +112,101 @@ void high_bits_q5_k(const u8* row, u8* strips, u32 r) {
   _mm_store_si128(reinterpret_cast<__m128i*>(dwords), _mm_unpacklo_epi16(left, right));
   _mm_store_si128(reinterpret_cast<__m128i*>(dwords + 4), _mm_unpackhi_epi16(left, right));
   for (u32 s = 0; s < 8; ++s) {
-    u8* at = strips + s * kTileQ5K.strip_bytes + kTileQ5K.high + r * 4;
-    __builtin_memcpy(at, dwords + s, 4);
+    __builtin_memcpy(strips + s * strip_bytes + r * 4, dwords + s, 4);
   }
 }
 
-// q6_k, one half of a block, one row: byte e holds two bits of each of four strips. Each column e%4
+// 2 bits, one half of a block, one row: byte e holds two bits of each of four strips. Each column e%4
 // of 16 bytes is a 4 x 4 matrix of bit pairs to transpose; then dword s of lane v is what strip s
 // wants for elements 16v..16v+15.
-__m256i high_bits_q6_k(const u8* high) {
+__m256i pairs_of_4(const u8* pairs) {
   const __m256i turn = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
                                         0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high));
+  __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(pairs));
   x = _mm256_shuffle_epi8(x, turn);
   x = swap_bits32<6>(x, 0x00CC00CC);
   x = swap_bits32<12>(x, 0x0000F0F0);
   return _mm256_shuffle_epi8(x, turn);
 }
 
-void block_q8_0(const u8* rows, u64 stride, u8* block) {
-  scatter(rows + kFileQ8_0.d, stride, 1, 2, block);
-  for (u32 half = 0; half < 2; ++half) {
-    const u8* source = rows + half * 8 * stride + kFileQ8_0.low;
-    u8* target = block + kTileQ8_0.strips + half * 32;
-    transpose_bytes(source, stride, target, 64);
-    transpose_bytes(source + 16, stride, target + 256, 64);
-  }
-}
-
-// q4_0 and q5_0: a file's 16 bytes already pair elements e and e + 16.
-void nibbles_q4_0_q5_0(const u8* rows, u64 stride, u8* strip) {
-  for (u32 half = 0; half < 2; ++half) {
-    transpose_bytes(rows + half * 8 * stride, stride, strip + half * 32, 64);
-  }
-}
-
-void block_q4_0(const u8* rows, u64 stride, u8* block) {
-  scatter(rows + kFileQ4_0.d, stride, 1, 2, block);
-  nibbles_q4_0_q5_0(rows + kFileQ4_0.low, stride, block + kTileQ4_0.strips);
-}
-
-void block_q5_0(const u8* rows, u64 stride, u8* block) {
-  scatter(rows + kFileQ5_0.d, stride, 1, 2, block);
-  nibbles_q4_0_q5_0(rows + kFileQ5_0.low, stride, block + kTileQ5_0.strips);
-  u8* high = block + kTileQ5_0.strips + kTileQ5_0.high;
-  scatter(rows + kFileQ5_0.high, stride, 1, 4, high);
-  for (u32 half = 0; half < 2; ++half) {
-    u8* at = high + half * 32;
-    store(at, high_bits_q5_0(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))));
-  }
-}
-
-void head_q4_k_q5_k(const u8* rows, u64 stride, u8* block) {
-  scatter(rows + kFileQ4K.d, stride, 1, 2, block);
-  scatter(rows + kFileQ4K.dmin, stride, 1, 2, block + kTileQ4K.dmin);
-  scatter(rows + kFileQ4K.scales, stride, 12, 1, block + kTileQ4K.scales);
-}
-
-void nibbles_q4_k_q5_k(const u8* rows, u64 stride, u8* strips, u32 strip_bytes) {
-  for (u32 pair = 0; pair < 4; ++pair) {
-    for (u32 half = 0; half < 2; ++half) {
-      u8* strip = strips + 2 * pair * strip_bytes + half * 32;
-      transpose_nibbles(rows + half * 8 * stride + pair * 32, stride, strip, strip + strip_bytes);
-    }
-  }
-}
-
-void block_q4_k(const u8* rows, u64 stride, u8* block) {
-  head_q4_k_q5_k(rows, stride, block);
-  nibbles_q4_k_q5_k(rows + kFileQ4K.low, stride, block + kTileQ4K.strips, kTileQ4K.strip_bytes);
-}
-
-void block_q5_k(const u8* rows, u64 stride, u8* block) {
-  head_q4_k_q5_k(rows, stride, block);
-  nibbles_q4_k_q5_k(rows + kFileQ5K.low, stride, block + kTileQ5K.strips, kTileQ5K.strip_bytes);
-  for (u32 r = 0; r < kTileRows; ++r) {
-    high_bits_q5_k(rows + r * stride, block + kTileQ5K.strips, r);
-  }
-}
-
-// The upper bits of 8 rows' half blocks, from row `first_row` on.
-void high_q6_k(const u8* rows, u64 stride, u8* strips, u32 first_row) {
+// The 2 bits of 8 rows' half blocks, from the first row's at `rows` on.
+void transpose_pairs(const u8* rows, u64 stride, u8* strips, u64 strip_bytes) {
   __m256i low_lanes[4], high_lanes[4], dwords[4];
   for (u32 j = 0; j < 4; ++j) {
-    const __m256i row = high_bits_q6_k(rows + j * stride);
-    const __m256i other = high_bits_q6_k(rows + (j + 4) * stride);
+    const __m256i row = pairs_of_4(rows + j * stride);
+    const __m256i other = pairs_of_4(rows + (j + 4) * stride);
     low_lanes[j] = _mm256_permute2x128_si256(row, other, 0x20);
     high_lanes[j] = _mm256_permute2x128_si256(row, other, 0x31);
   }
-  u8* out = strips + kTileQ6K.high + first_row * 4;
   transpose(low_lanes, dwords);
-  for (u32 s = 0; s < 4; ++s) store(out + s * kTileQ6K.strip_bytes, dwords[s]);
+  for (u32 s = 0; s < 4; ++s) store(strips + s * strip_bytes, dwords[s]);
   transpose(high_lanes, dwords);
-  for (u32 s = 0; s < 4; ++s) store(out + s * kTileQ6K.strip_bytes + 64, dwords[s]);
+  for (u32 s = 0; s < 4; ++s) store(strips + s * strip_bytes + 64, dwords[s]);
 }
 
-void block_q6_k(const u8* rows, u64 stride, u8* block) {
-  scatter(rows + kFileQ6K.d, stride, 1, 2, block);
-  scatter(rows + kFileQ6K.scales, stride, 16, 1, block + kTileQ6K.scales);
-  for (u32 part = 0; part < 2; ++part) {  // 128 elements: strips 0 and 2, 1 and 3 share nibbles
-    u8* strips = block + kTileQ6K.strips + part * 4 * kTileQ6K.strip_bytes;
-    for (u32 half = 0; half < 2; ++half) {
-      const u8* source = rows + half * 8 * stride;
-      for (u32 s = 0; s < 2; ++s) {
-        u8* strip = strips + s * kTileQ6K.strip_bytes + half * 32;
-        transpose_nibbles(source + kFileQ6K.low + part * 64 + s * 32, stride, strip,
-                          strip + 2 * kTileQ6K.strip_bytes);
-      }
-      high_q6_k(source + kFileQ6K.high + part * 32, stride, strips, half * 8);
+// 8 rows' 4 bits of all strips of a block, from the first row's at `rows` on.
+template <class Type, Plane kPlane>
+void tile_nibbles(const u8* rows, u64 stride, u8* strips) {
+  constexpr u64 kStripBytes = kTileOf<Type>.strip_bytes;
+  if constexpr (kPlane.strips == 1) {  // a file's 16 bytes already pair elements e and e + 16
+    for (u32 s = 0; s < kStripsOf<Type>; ++s) {
+      transpose_bytes(rows + s * 16, stride, strips + s * kStripBytes, 64);
+    }
+  } else {
+    constexpr u32 kApart = kPlane.strips / 2;  // the two strips of a byte
+    for (u32 i = 0; i < kStripsOf<Type> / 2; ++i) {
+      u8* low = strips + (i / kApart * kPlane.strips + i % kApart) * kStripBytes;
+      transpose_nibbles(rows + i * 32, stride, low, low + kApart * kStripBytes);
     }
   }
+}
+
+// 8 rows of a plane, whose bytes of the first row begin at `rows`.
+template <class Type, Plane kPlane>
+void tile_half(const u8* rows, u64 stride, u8* strips, u32 half) {
+  constexpr u64 kStripBytes = kTileOf<Type>.strip_bytes;
+  if constexpr (kPlane.bits == 8) {
+    transpose_bytes(rows, stride, strips + half * 32, 64);
+    transpose_bytes(rows + 16, stride, strips + half * 32 + 256, 64);
+  } else if constexpr (kPlane.bits == 4) {
+    tile_nibbles<Type, kPlane>(rows, stride, strips + half * 32);
+  } else if constexpr (kPlane.bits == 2) {
+    for (u32 i = 0; i < kStripsOf<Type> / 4; ++i) {
+      transpose_pairs(rows + i * 32, stride, strips + i * 4 * kStripBytes + half * 32, kStripBytes);
+    }
+  } else if constexpr (kPlane.strips == 1) {
+    u8* at = strips + half * 32;
+    for (u32 r = 0; r < 8; ++r) __builtin_memcpy(at + r * 4, rows + r * stride, 4);
+    store(at, bits_of_1(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))));
+  } else {
+    for (u32 r = 0; r < 8; ++r) bits_of_8(rows + r * stride, strips, kStripBytes, half * 8 + r);
+  }
+}
+
+template <class Type, u32 kIdx>
+void tile_planes(const u8* rows, u64 stride, u8* strips) {
+  constexpr Plane kPlane = Type::kPlanes[kIdx];
+  for (u32 half = 0; half < 2; ++half) {
+    tile_half<Type, kPlane>(rows + half * 8 * stride + kPlane.at, stride, strips, half);
+  }
+  if constexpr (kIdx + 1 < sizeof(Type::kPlanes) / sizeof(Plane)) {
+    tile_planes<Type, kIdx + 1>(rows, stride, strips + 64 * kPlane.bits);
+  }
+}
+
+template <class Type, u32 kIdx>
+void tile_head(const u8* rows, u64 stride, u8* head) {
+  constexpr HeadPart kPart = Type::kHead[kIdx];
+  scatter(rows + kPart.at, stride, kPart.n_bytes / kPart.unit, kPart.unit, head);
+  if constexpr (kIdx + 1 < sizeof(Type::kHead) / sizeof(HeadPart)) {
+    tile_head<Type, kIdx + 1>(rows, stride, head + kPart.n_bytes * kTileRows);
+  }
+}
+
+template <class Type>
+void tile_block(const u8* rows, u64 stride, u8* block) {
+  tile_head<Type, 0>(rows, stride, block);
+  tile_planes<Type, 0>(rows, stride, block + kTileOf<Type>.strips);
 }
 
 void tile_f32(const u8* rows, u64 stride, u8* tile) {
@@ -257,26 +242,11 @@ struct TypeSteps {
 };
 
 TypeSteps steps_of(TensorType type) {
-  switch (type) {
-    case TensorType::q8_0:
-      return {34, block_q8_0};
-    case TensorType::q4_0:
-      return {18, block_q4_0};
-    case TensorType::q5_0:
-      return {22, block_q5_0};
-    case TensorType::q4_k:
-      return {144, block_q4_k};
-    case TensorType::q5_k:
-      return {176, block_q5_k};
-    case TensorType::q6_k:
-      return {210, block_q6_k};
-    case TensorType::f32:
-      return {16, tile_f32};
-    case TensorType::f16:
-    case TensorType::bf16:
-      break;
-  }
-  return {16, tile_half_floats};
+  TypeSteps steps{16, type == TensorType::f32 ? tile_f32 : tile_half_floats};
+  QuantTypes::visit(type, [&]<class Type>(Type) {
+    steps = {Type::kTraits.block_bytes, tile_block<Type>};
+  });
+  return steps;
 }
 
 }  // namespace

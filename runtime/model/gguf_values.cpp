@@ -1,10 +1,13 @@
 // The types of GGUF, the look-ups of GgufFile and its typed accessors: a key has the requested
 // type, or the call is an error (class G5).
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
+#include "kernels/quant/tensor_type.h"
 #include "platform/base/assert.h"
 #include "runtime/model/file_cursor.h"
 #include "runtime/model/gguf.h"
@@ -13,25 +16,34 @@
 namespace tarn::model {
 namespace {
 
-// Part of the file format (ggml.h, enum ggml_type, and the block structs of ggml-common.h). 31 to
-// 33 and 36 to 38 are withdrawn: blocks of q4_0 and iq4_nl, interleaved. Other missing numbers were
-// withdrawn before GGUF.
-constexpr GgufTensorTypeInfo kTypes[] = {
-    {0, "f32", 1, 4},           {1, "f16", 1, 2},           {2, "q4_0", 32, 18},
-    {3, "q4_1", 32, 20},        {6, "q5_0", 32, 22},        {7, "q5_1", 32, 24},
-    {8, "q8_0", 32, 34},        {9, "q8_1", 32, 36},        {10, "q2_k", 256, 84},
-    {11, "q3_k", 256, 110},     {12, "q4_k", 256, 144},     {13, "q5_k", 256, 176},
-    {14, "q6_k", 256, 210},     {15, "q8_k", 256, 292},     {16, "iq2_xxs", 256, 66},
-    {17, "iq2_xs", 256, 74},    {18, "iq3_xxs", 256, 98},   {19, "iq1_s", 256, 50},
-    {20, "iq4_nl", 32, 18},     {21, "iq3_s", 256, 110},    {22, "iq2_s", 256, 82},
-    {23, "iq4_xs", 256, 136},   {24, "i8", 1, 1},           {25, "i16", 1, 2},
-    {26, "i32", 1, 4},          {27, "i64", 1, 8},          {28, "f64", 1, 8},
-    {29, "iq1_m", 256, 56},     {30, "bf16", 1, 2},         {31, "q4_0_4_4", 32, 18},
-    {32, "q4_0_4_8", 32, 18},   {33, "q4_0_8_8", 32, 18},   {36, "iq4_nl_4_4", 32, 18},
-    {37, "iq4_nl_4_8", 32, 18}, {38, "iq4_nl_8_8", 32, 18}, {34, "tq1_0", 256, 54},
-    {35, "tq2_0", 256, 66},     {39, "mxfp4", 32, 17},      {40, "nvfp4", 64, 36},
+// Part of the file format (ggml.h, enum ggml_type, and the block structs of ggml-common.h): the
+// types beside those of kernels/quant, which this build computes with. 31 to 33 and 36 to 38 are
+// withdrawn: blocks of q4_0 and iq4_nl, interleaved. Other missing numbers were withdrawn before
+// GGUF.
+constexpr GgufTensorTypeInfo kOtherTypes[] = {
+    {3, "q4_1", 32, 20},        {7, "q5_1", 32, 24},        {10, "q2_k", 256, 84},
+    {11, "q3_k", 256, 110},     {20, "iq4_nl", 32, 18},     {23, "iq4_xs", 256, 136},
+    {39, "mxfp4", 32, 17},      {9, "q8_1", 32, 36},        {15, "q8_k", 256, 292},
+    {16, "iq2_xxs", 256, 66},   {17, "iq2_xs", 256, 74},    {18, "iq3_xxs", 256, 98},
+    {19, "iq1_s", 256, 50},     {21, "iq3_s", 256, 110},    {22, "iq2_s", 256, 82},
+    {24, "i8", 1, 1},           {25, "i16", 1, 2},          {26, "i32", 1, 4},
+    {27, "i64", 1, 8},          {28, "f64", 1, 8},          {29, "iq1_m", 256, 56},
+    {31, "q4_0_4_4", 32, 18},   {32, "q4_0_4_8", 32, 18},   {33, "q4_0_8_8", 32, 18},
+    {34, "tq1_0", 256, 54},     {35, "tq2_0", 256, 66},     {36, "iq4_nl_4_4", 32, 18},
+    {37, "iq4_nl_4_8", 32, 18}, {38, "iq4_nl_8_8", 32, 18}, {40, "nvfp4", 64, 36},
     {41, "q1_0", 128, 18},      {42, "q2_0", 64, 18},
 };
+
+constexpr u64 kComputed = std::size(kernels::kTypeTraits), kOthers = std::size(kOtherTypes);
+constexpr auto kTypes = [] {
+  std::array<GgufTensorTypeInfo, kComputed + kOthers> all{};
+  for (u64 i = 0; i < kComputed; ++i) {
+    const kernels::TypeTraits& traits = kernels::kTypeTraits[i];
+    all[i] = {static_cast<u32>(traits.type), traits.name, traits.block_elems, traits.block_bytes};
+  }
+  for (u64 i = 0; i < kOthers; ++i) all[kComputed + i] = kOtherTypes[i];
+  return all;
+}();
 
 // An integer of the file, any type: no signed or unsigned type of ours holds all values.
 struct Integer {

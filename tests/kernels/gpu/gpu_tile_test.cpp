@@ -46,7 +46,7 @@ Strip read_strip(TensorType type, const u8* tile, u64 k, u64 row, u64 s) {
       bits |= (u32_at(head + 4 + at / 32 * 4) >> (at % 32) & 1u) << i;
     }
     strip.scale[0] = strip.scale[1] = static_cast<i32>(bits & 63u);
-    strip.min = static_cast<i32>(bits >> 6);
+    strip.min[0] = strip.min[1] = static_cast<i32>(bits >> 6);
     return strip;
   }
   strip.zero = 32;
@@ -70,7 +70,8 @@ void check_strip(const Strip& got, const Strip& want) {
   REQUIRE(got.zero == want.zero);
   REQUIRE(got.scale[0] == want.scale[0]);
   REQUIRE(got.scale[1] == want.scale[1]);
-  REQUIRE(got.min == want.min);
+  REQUIRE(got.min[0] == want.min[0]);
+  REQUIRE(got.min[1] == want.min[1]);
 }
 
 TEST_CASE("repacked rows hold what the file's rows hold, in as many bytes") {

@@ -83,7 +83,7 @@ void check_element(const ProductCase& c, const ProductProblem& p, u64 j, u32 n, 
         for (u32 e = half * 16; e < half * 16 + 16; ++e) {
           const f64 x = p.acts.q[first + s * 32 + e];
           dot += x * (strip.codes[e] - strip.zero);
-          low += x * f64{strip.dmin} * strip.min;
+          low += x * f64{strip.dmin} * strip.min[half];
         }
         part += dot * f64{strip.d} * strip.scale[half];
         halves += std::abs(dot * f64{strip.d} * strip.scale[half]);

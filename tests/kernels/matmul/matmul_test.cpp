@@ -136,7 +136,7 @@ Oracle oracle(const Problem& p, u64 act, u64 row) {
     for (u32 e = 0; e < 32; ++e) {
       const f64 q = p.q[act * p.k + k + e];
       dot += f64{strip.d} * strip.scale[e / 16] * (strip.codes[e] - strip.zero) * q;
-      low += f64{strip.dmin} * strip.min * q;
+      low += f64{strip.dmin} * strip.min[e / 16] * q;
     }
     const f64 d_x = p.scales[(act * p.k + k) / 32];
     sum.value += (dot - low) * d_x;

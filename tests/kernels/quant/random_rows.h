@@ -2,6 +2,7 @@
 // sensible size; or every code at one end of its range, which is where narrow integers overflow.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -30,6 +31,21 @@ inline void put_f16(u8* at, f32 value) {
   std::memcpy(at, &half, sizeof half);
 }
 
+// Finite scales over a block's random bits: values of the order of 0.1.
+template <class Type>
+void put_scales(tarn::test::Random& random, u8* block) {
+  const f32 unit = HasScales<Type> ? 0.003f : 0.1f;
+  const f32 d = unit / static_cast<f32>(std::max(Type::kMost, -Type::kLeast));
+  if (Type::kHead[0].n_bytes == 1) {
+    block[Type::kHead[0].at] = static_cast<u8>(116 + random.below(8));
+  } else {
+    put_f16(block + Type::kHead[0].at, random.uniform(-d, d));
+  }
+  if constexpr (HasMinimum<Type>) {
+    put_f16(block + Type::kHead[1].at, random.uniform(-unit, unit));
+  }
+}
+
 // [n_rows, k] in the file's layout.
 inline std::vector<u8> random_rows(tarn::test::Random& random, TensorType type, u64 n_rows, u64 k,
                                    Codes codes = Codes::random) {
@@ -54,19 +70,8 @@ inline std::vector<u8> random_rows(tarn::test::Random& random, TensorType type, 
         std::memcpy(block, &half, sizeof half);
         break;
       }
-      case TensorType::q8_0:
-      case TensorType::q4_0:
-      case TensorType::q5_0:
-        put_f16(block, value * 0.01f);
-        break;
-      case TensorType::q4_k:
-      case TensorType::q5_k:
-        put_f16(block + kFileQ4K.d, value * 0.001f);
-        put_f16(block + kFileQ4K.dmin, random.uniform(-0.002f, 0.002f));
-        break;
-      case TensorType::q6_k:
-        put_f16(block + kFileQ6K.d, value * 0.0001f);
-        break;
+      default:
+        QuantTypes::visit(type, [&]<class Type>(Type) { put_scales<Type>(random, block); });
     }
   }
   return rows;
