@@ -13,18 +13,23 @@
 //
 //   f32, f16, bf16   four partial sums p[j], j = k mod 4, each over ascending k from 0:
 //                    p[j] = fma(x[k], w[k], p[j]); out = (p[0]+p[1]) + (p[2]+p[3])
-//   q8_0, q4_0, q5_0 acc = 0; per 32: i = exact integer dot of q and w (w = stored - 8 for q4_0,
-//                    stored - 16 for q5_0); acc = fma(f32(i), d_w * d_x, acc)
-//   q4_k, q5_k       acc = 0; per 32: i = exact integer dot with the unsigned stored value, s = sum
-//                    of q over the 32 (both i32); t = fma(f32(i), d*sc, -(f32(s) * (dmin*m)));
-//                    acc = fma(t, d_x, acc)
-//   q6_k             acc = 0; per 32: i = sc0 * dot16(q - 32) + sc1 * dot16(q - 32), exact i32;
-//                    acc = fma(f32(i), d * d_x, acc)
+//   quantised        acc = 0; then, for each 32 k, a strip's term with d_x of the activations. All
+//                    of i, s, m are exact i32; q and w are the integers of both sides (w as
+//                    kernels/quant/types has it), dot16 and sum16 those of 16 k, sc and m the
+//                    scales and minima of a type that has them:
+//   scaled             i = dot32(q, w); acc = fma(f32(i), d_w * d_x, acc), with d_w = d, or d * sc
+//                      (exact) for iq4_xs
+//   two scales         i = sc0 * dot16 + sc1 * dot16; acc = fma(f32(i), d * d_x, acc)
+//   with a minimum     i = dot32(q, w), s = sum32(q); t = fma(f32(i), d*sc, -(f32(s) * (dmin*m)));
+//                      acc = fma(t, d_x, acc); q4_1 and q5_1 add their minimum: sc = 1, and its
+//                      negative for dmin*m
+//   two of each        i = sc0 * dot16 + sc1 * dot16, m = m0 * sum16 + m1 * sum16;
+//                      t = fma(f32(i), d, -(f32(m) * dmin)); acc = fma(t, d_x, acc)
 //   then             out = acc, or acc + bias[r]
 //
 // Bound  f32 types: |error| <= (k/4 + 3) * eps * sum|x*w|. Quantised: against the exact product of
 //        the dequantised operands, (k/32 + 4) * eps * sum over blocks of |term|, where both parts
-//        of a q4_k or q5_k term count, since they may cancel.
+//        of a term with a minimum count, since they may cancel.
 // Cost   reads the tiles once per 64 activation rows: decode is bound by weight bytes, prefill by
 //        integer multiply-adds. Up to 64 KiB of stack.
 #pragma once

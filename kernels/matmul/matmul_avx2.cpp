@@ -130,6 +130,7 @@ struct Weights<Type, Term::with_minimum> {
   void read(const Half& v, const u8* block, const BlockHead<Type>& head, u32 s) {
     scale = unpack_d<Type>(v, block);
     low = v.f16(block + kTileOf<Type>.dmin);
+    if constexpr (AddsMinimum<Type>) low = _mm256_xor_ps(low, _mm256_set1_ps(-0.0f));
     if constexpr (HasScales<Type>) {
       scale = _mm256_mul_ps(scale, v.floats_of_u8(head.scales[s]));
       low = _mm256_mul_ps(low, v.floats_of_u8(head.minima[s]));

@@ -129,6 +129,7 @@ struct Weights<Type, Term::with_minimum> {
     } else {
       scale = unpack_d<Type>(Whole(), block);
       low = Whole::f16(block + kTileOf<Type>.dmin);
+      if constexpr (AddsMinimum<Type>) low = _mm512_xor_ps(low, _mm512_set1_ps(-0.0f));
     }
   }
   template <u32 kTiles>
@@ -248,8 +249,8 @@ struct Job {
 };
 
 // Sums over 16 become what a strip's dot product starts from, kLeast times them, or kLeast times
-// the sum over 32; or, with minima, f32(sum over 32), or both sums in i16. What belongs to 32 is at the
-// even places.
+// the sum over 32; or, with minima, f32(sum over 32), or both sums in i16. What belongs to 32 is at
+// the even places.
 template <class Type>
 __m512i sums_for(__m512i sums) {
   if constexpr (Type::kTerm == Term::two_scales) {

@@ -1,5 +1,6 @@
 #include "kernels/quant/strip.h"
 
+#include <bit>
 #include <cstring>
 
 #include "kernels/common/half.h"
@@ -32,6 +33,12 @@ f32 f16_at(const u8* bytes) {
   u16 half;
   std::memcpy(&half, bytes, sizeof half);
   return f16_to_f32(half);
+}
+
+// 2^(e - 128), which is subnormal for e = 0 and 1.
+f32 e8m0_at(const u8* byte) {
+  const u32 e = *byte;
+  return std::bit_cast<f32>(e < 2 ? (e + 1) << 21 : (e - 1) << 23);
 }
 
 // Bits of a plane in the file: of element e of strip s.
@@ -75,9 +82,10 @@ template <class Type>
 void read_head(const u8* head, u32 strip_idx, Strip& strip) {
   strip.scale[0] = strip.scale[1] = 1;
   strip.min[0] = strip.min[1] = 0;
-  strip.d = f16_at(head);
+  strip.d = Type::kHead[0].n_bytes == 1 ? e8m0_at(head) : f16_at(head);
   if constexpr (HasMinimum<Type>) {
     strip.dmin = f16_at(head + Type::kHead[0].n_bytes);
+    if constexpr (AddsMinimum<Type>) strip.dmin = -strip.dmin;
     strip.min[0] = strip.min[1] = 1;
   }
   if constexpr (HasScales<Type>) {
@@ -103,6 +111,7 @@ void finish_codes(Strip& strip) {
   strip.zero = -Type::kLeast;
   for (u8& code : strip.codes) {
     if constexpr (Type::kPlanes[0].bits == 8) code ^= 0x80u;
+    if constexpr (HasTable<Type>) code = static_cast<u8>(Type::kTable[code] - Type::kLeast);
   }
 }
 

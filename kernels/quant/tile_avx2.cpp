@@ -83,8 +83,8 @@ __m256i swap_bits32(__m256i x, i32 mask) {
   return _mm256_xor_si256(_mm256_xor_si256(x, t), _mm256_slli_epi32(t, kShift));
 }
 
-// 1 bit, a strip alone, 8 rows, one to a dword: bit 4j + c becomes bit j of byte c, a rotation of the 5-bit index
-// by two places, done as four exchanges of two index bits each.
+// 1 bit, a strip alone, 8 rows, one to a dword: bit 4j + c becomes bit j of byte c, a rotation of
+// the 5-bit index by two places, done as four exchanges of two index bits each.
 __m256i bits_of_1(__m256i rows) {
   __m256i x = swap_bits32<14>(rows, 0x0000CCCC);  // index bits 4 and 1
   x = swap_bits32<7>(x, 0x00AA00AA);              // 3 and 0
@@ -92,8 +92,8 @@ __m256i bits_of_1(__m256i rows) {
   return swap_bits32<1>(x, 0x22222222);           // 1 and 0
 }
 
-// 1 bit, 8 strips: bit s of byte e becomes bit e/4 of byte e%4 of strip s's dword, so each of the four columns
-// e%4 is an 8 x 8 bit matrix to transpose.
+// 1 bit, 8 strips: bit s of byte e becomes bit e/4 of byte e%4 of strip s's dword, so each of the
+// four columns e%4 is an 8 x 8 bit matrix to transpose.
 void bits_of_8(const u8* row, u8* strips, u64 strip_bytes, u32 r) {
   const __m256i by_column = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
                                              0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -116,9 +116,9 @@ void bits_of_8(const u8* row, u8* strips, u64 strip_bytes, u32 r) {
   }
 }
 
-// 2 bits, one half of a block, one row: byte e holds two bits of each of four strips. Each column e%4
-// of 16 bytes is a 4 x 4 matrix of bit pairs to transpose; then dword s of lane v is what strip s
-// wants for elements 16v..16v+15.
+// 2 bits, one half of a block, one row: byte e holds two bits of each of four strips. Each column
+// e%4 of 16 bytes is a 4 x 4 matrix of bit pairs to transpose; then dword s of lane v is what strip
+// s wants for elements 16v..16v+15.
 __m256i pairs_of_4(const u8* pairs) {
   const __m256i turn = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
                                         0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);

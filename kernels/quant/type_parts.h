@@ -17,7 +17,8 @@
 //   2 bits   [2 v][16 rows][4 c]          bits 2g, 2g + 1: element 4(4v + g) + c
 //   1 bit    [16 rows][4 c]               bit g: element 4g + c
 //
-// So a tile has 16 times a row's bytes, and a register of 4 codes of each row is a load and a shift.
+// So a tile has 16 times a row's bytes, and a register of 4 codes of each row is a load and a
+// shift.
 #pragma once
 
 #include "platform/base/types.h"
@@ -29,12 +30,19 @@ enum class TensorType : u32 {
   f32 = 0,
   f16 = 1,
   q4_0 = 2,
+  q4_1 = 3,
   q5_0 = 6,
+  q5_1 = 7,
   q8_0 = 8,
+  q2_k = 10,
+  q3_k = 11,
   q4_k = 12,
   q5_k = 13,
   q6_k = 14,
+  iq4_nl = 20,
+  iq4_xs = 23,
   bf16 = 30,
+  mxfp4 = 39,
 };
 
 struct TypeTraits {
@@ -108,6 +116,10 @@ template <class Type>
 concept HasScales = requires {
   Type::kScales;
 };  // scales within a block: their number
+template <class Type>
+concept AddsMinimum = requires {
+  Type::kAddsMinimum;
+};  // it is added, not subtracted
 template <class Type>
 concept HasMinimum = Type::kTerm == Term::with_minimum || Type::kTerm == Term::two_scales_minima;
 

@@ -12,7 +12,7 @@
 //   pick(table, index)         of each 16 bytes: byte i is table's byte index[i], which is 0..15
 //   table(values)              16 bytes, again and again
 //   Row                        such a class with 16 bytes: one byte of each row
-//   codes(at)                  not static: the 64 bytes at `at`, or the half that belongs to V's rows
+//   codes(at)                  not static: of 64 bytes at `at` those that belong to V's rows
 //   f16(at), e8m0(at)          not static: the scales of V's rows as f32
 //
 // strip.cpp reads scales with such a class whose kRows and kBytes are 1.

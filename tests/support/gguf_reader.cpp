@@ -14,9 +14,10 @@ struct TypeBytes {
   u64 block_bytes;
 };
 // ggml's type ids and block sizes, written down a second time on purpose.
-constexpr TypeBytes kTypes[] = {{0, 1, 4},      {1, 1, 2},      {30, 1, 2},
-                                {2, 32, 18},    {6, 32, 22},    {8, 32, 34},
-                                {12, 256, 144}, {13, 256, 176}, {14, 256, 210}};
+constexpr TypeBytes kTypes[] = {{0, 1, 4},      {1, 1, 2},      {30, 1, 2},     {2, 32, 18},
+                                {3, 32, 20},    {6, 32, 22},    {7, 32, 24},    {8, 32, 34},
+                                {10, 256, 84},  {11, 256, 110}, {12, 256, 144}, {13, 256, 176},
+                                {14, 256, 210}, {20, 32, 18},   {23, 256, 136}, {39, 32, 17}};
 
 u64 tensor_bytes(u32 type, const std::vector<u64>& dims) {
   u64 n = 1;

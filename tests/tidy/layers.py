@@ -77,8 +77,8 @@ def module_of(path):
 
 
 def kernel_family(path):
-    """kernels/matmul for kernels/matmul/matmul.h; kernels for a file that lies there itself."""
-    return path.rsplit("/", 1)[0]
+    """kernels/quant for kernels/quant/types/q8_0.h; kernels for a file that lies there itself."""
+    return "/".join(path.split("/")[:-1][:2])
 
 
 def why_not(path, included):

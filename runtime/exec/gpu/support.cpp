@@ -19,7 +19,7 @@ Result<void> tensor_runs(const model::TensorRef& tensor) {
     return fail({.status = Status::unsupported,
                  .hint = "the GPU computes with f16, q8_0, q4_k and q6_k tensors alone: use "
                          "--device cpu, or quantize the model to one of them",
-                 .detail = Detail(tensor.name)});
+                 .detail = Detail({kernels::type_traits(tensor.type).name, " of ", tensor.name})});
   }
   if (is_matrix && tensor.k % kRowElements != 0) {
     return fail({.status = Status::unsupported,

@@ -9,7 +9,10 @@
 //         a time, the first 16 all of them.
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <string>
 
+#include "kernels/quant/gpu_tile.h"
 #include "platform/gpu/gpu_errors.h"
 #include "runtime/api/instance.h"
 #include "runtime/exec/gpu/support.h"
@@ -231,6 +234,23 @@ TEST_CASE("an embedding table on disk may be of a type that the GPU does not com
   CHECK(!exec::gpu_can_run(model.description, config_of(16)).has_value());
   model.description.spec.embedding_on_disk = true;
   CHECK(exec::gpu_can_run(model.description, config_of(16)).has_value());
+}
+
+TEST_CASE("a GPU refuses each type that it does not compute by its name, and says what to do") {
+  u32 n_refused = 0;
+  for (const auto& traits : kernels::kTypeTraits) {
+    ShapedModel model({.type = kernels::TensorType::q8_0});
+    model.description.tensors.model[0].type = traits.type;
+    const auto answer = exec::gpu_can_run(model.description, config_of(16));
+    CAPTURE(traits.name);
+    CHECK(answer.has_value() == kernels::has_gpu_layout(traits.type));
+    if (answer.has_value()) continue;
+    ++n_refused;
+    CHECK(
+        std::string(answer.error().detail.c_str()).starts_with(std::string(traits.name) + " of "));
+    CHECK(std::string(answer.error().hint).find("--device cpu") != std::string::npos);
+  }
+  CHECK(n_refused == std::size(kernels::kTypeTraits) - 4);
 }
 
 TEST_CASE("a file cut short under a GPU's engine ends a generation, and nothing wrong is said") {

@@ -236,7 +236,7 @@ void add_model_tensors(CorpusBuilder& corpus) {
     corpus.add("S", std::string("a tensor ") + extra.name, kUnsupported, extra.error,
                [name = extra.name](GgufImage& i) { i.add_f32(name, {1}, {1.0f}); });
   }
-  for (const u32 type : {3u, 7u, 10u, 11u, 20u, 23u, 27u, 39u, 4u, 999u, 0xFFFFFFFFu}) {
+  for (const u32 type : {9u, 15u, 16u, 21u, 22u, 27u, 29u, 34u, 4u, 999u, 0xFFFFFFFFu}) {
     corpus.add_bytes("S", "weights of type " + std::to_string(type), kUnsupported,
                      "a type that this build does not compute with", [type] {
                        GgufImage image = tiny_model({.d_model = 256, .d_ff = 256, .head_dim = 64});

@@ -150,6 +150,21 @@ inline __m512i dpbusd_epi32(const __m512i& sums, const __m512i& a, const __m512i
   }
   return sum;
 }
+inline __m512i dpwssd_epi32(const __m512i& sums, const __m512i& a, const __m512i& b) {
+  Lanes<Lane32> sum(sums);
+  const Lanes<short> x(a), y(b);
+  for (unsigned i = 0; i < 32; ++i) {
+    sum.lane[i / 2] += static_cast<Lane32>(int{x.lane[i]} * int{y.lane[i]});
+  }
+  return sum;
+}
+inline __m512i shuffle_epi8(const __m512i& a, const __m512i& places) {
+  const Lanes<Lane8> x(a), place(places);
+  return make<Lane8>([&](unsigned i) {
+    const unsigned at = place.lane[i];
+    return at < 128 ? x.lane[i / 16 * 16 + at % 16] : Lane8{0};
+  });
+}
 inline __m512i ternarylogic_epi32(const __m512i& a, const __m512i& b, const __m512i& c,
                                   unsigned table) {
   const Lanes<Lane64> x(a), y(b), z(c);
@@ -232,6 +247,10 @@ inline __m512i mask_broadcast_i32x4(const __m512i& a, Lane64 mask, const __m128i
   const Lanes<int, 16> x(four);
   const __m512i all = make<int>([&](unsigned i) { return x.lane[i % 4]; });
   return blend<int>(a, mask, all);
+}
+inline __m512i broadcast_i32x4(const __m128i& four) {
+  const Lanes<int, 16> x(four);
+  return make<int>([&](unsigned i) { return x.lane[i % 4]; });
 }
 inline __m512i cvtps_epi64(const __m256& a) {
   const Lanes<float, 32> x(a);
@@ -383,6 +402,9 @@ inline __m512i mask_mov_epi16(const __m512i& a, Lane64 mask, const __m512i& b) {
 }
 inline __m512i castps_si512(const __m512& a) { return load<__m512i>(&a); }
 inline __m512 castsi512_ps(const __m512i& a) { return load<__m512>(&a); }
+inline __m512 xor_ps(const __m512& a, const __m512& b) {
+  return castsi512_ps(xor_si512(castps_si512(a), castps_si512(b)));
+}
 inline __m256i castsi512_si256(const __m512i& a) { return half_of<__m256i>(a, 0); }
 inline __m256 castps512_ps256(const __m512& a) { return half_of<__m256>(a, 0); }
 inline __m256 extractf32x8_ps(const __m512& a, unsigned part) { return half_of<__m256>(a, part); }
@@ -444,6 +466,7 @@ inline __m512i unpackhi_epi64(const __m512i& a, const __m512i& b) {
 #undef _mm512_add_ps
 #undef _mm512_and_epi32
 #undef _mm512_and_si512
+#undef _mm512_broadcast_i32x4
 #undef _mm512_castps256_ps512
 #undef _mm512_castps512_ps256
 #undef _mm512_castps_si512
@@ -467,6 +490,7 @@ inline __m512i unpackhi_epi64(const __m512i& a, const __m512i& b) {
 #undef _mm512_cvtss_f32
 #undef _mm512_div_ps
 #undef _mm512_dpbusd_epi32
+#undef _mm512_dpwssd_epi32
 #undef _mm512_extractf32x8_ps
 #undef _mm512_extracti64x4_epi64
 #undef _mm512_fmadd_ps
@@ -505,6 +529,7 @@ inline __m512i unpackhi_epi64(const __m512i& a, const __m512i& b) {
 #undef _mm512_setr_epi32
 #undef _mm512_setzero_ps
 #undef _mm512_setzero_si512
+#undef _mm512_shuffle_epi8
 #undef _mm512_slli_epi16
 #undef _mm512_slli_epi32
 #undef _mm512_sllv_epi16
@@ -526,6 +551,7 @@ inline __m512i unpackhi_epi64(const __m512i& a, const __m512i& b) {
 #undef _mm512_unpacklo_epi32
 #undef _mm512_unpacklo_epi64
 #undef _mm512_xor_epi32
+#undef _mm512_xor_ps
 #undef _mm512_xor_si512
 #undef _mm256_maskz_loadu_ps
 #undef _mm256_maskz_loadu_epi8
@@ -536,6 +562,7 @@ inline __m512i unpackhi_epi64(const __m512i& a, const __m512i& b) {
 #define _mm512_add_ps tarn::emulated::add_ps
 #define _mm512_and_epi32 tarn::emulated::and_si512
 #define _mm512_and_si512 tarn::emulated::and_si512
+#define _mm512_broadcast_i32x4 tarn::emulated::broadcast_i32x4
 #define _mm512_castps256_ps512 tarn::emulated::castps256_ps512
 #define _mm512_castps512_ps256 tarn::emulated::castps512_ps256
 #define _mm512_castps_si512 tarn::emulated::castps_si512
@@ -559,6 +586,7 @@ inline __m512i unpackhi_epi64(const __m512i& a, const __m512i& b) {
 #define _mm512_cvtss_f32 tarn::emulated::cvtss_f32
 #define _mm512_div_ps tarn::emulated::div_ps
 #define _mm512_dpbusd_epi32 tarn::emulated::dpbusd_epi32
+#define _mm512_dpwssd_epi32 tarn::emulated::dpwssd_epi32
 #define _mm512_extractf32x8_ps tarn::emulated::extractf32x8_ps
 #define _mm512_extracti64x4_epi64 tarn::emulated::extracti64x4_epi64
 #define _mm512_fmadd_ps tarn::emulated::fmadd_ps
@@ -597,6 +625,7 @@ inline __m512i unpackhi_epi64(const __m512i& a, const __m512i& b) {
 #define _mm512_setr_epi32 tarn::emulated::setr_epi32
 #define _mm512_setzero_ps tarn::emulated::setzero_ps
 #define _mm512_setzero_si512 tarn::emulated::setzero_si512
+#define _mm512_shuffle_epi8 tarn::emulated::shuffle_epi8
 #define _mm512_slli_epi16 tarn::emulated::slli_epi16
 #define _mm512_slli_epi32 tarn::emulated::slli_epi32
 #define _mm512_sllv_epi16 tarn::emulated::sllv_epi16
@@ -618,6 +647,7 @@ inline __m512i unpackhi_epi64(const __m512i& a, const __m512i& b) {
 #define _mm512_unpacklo_epi32 tarn::emulated::unpacklo_epi32
 #define _mm512_unpacklo_epi64 tarn::emulated::unpacklo_epi64
 #define _mm512_xor_epi32 tarn::emulated::xor_si512
+#define _mm512_xor_ps tarn::emulated::xor_ps
 #define _mm512_xor_si512 tarn::emulated::xor_si512
 #define _mm256_maskz_loadu_ps(mask, at) (tarn::emulated::load_masked<float, 32>(mask, at).as<__m256>())
 #define _mm256_maskz_loadu_epi8(mask, at) (tarn::emulated::load_masked<char, 32>(mask, at).as<__m256i>())

@@ -48,7 +48,7 @@ const Case kCases[] = {
     {"help", {"--help"}, 0, false},
     {"nothing", {}, 64, false},
     {"no type", {"IN", "OUT"}, 64, false},
-    {"unknown type", {"IN", "OUT", "q3_k"}, 64, false},
+    {"unknown type", {"IN", "OUT", "iq3_s"}, 64, false},
     {"a type in capitals", {"IN", "OUT", "Q8_0"}, 64, false},
     {"one word too many", {"IN", "OUT", "q8_0", "more"}, 64, false},
     {"unknown option", {"IN", "OUT", "q8_0", "--fast"}, 64, false},

@@ -173,7 +173,7 @@ TEST_CASE("every architecture by name has a shape, and unknown names are refused
   options.arch = "llama";
   CHECK_THROWS_AS(synth_write(options), std::invalid_argument);
   options = {};
-  options.quant = "q3_k";
+  options.quant = "iq3_s";
   CHECK_THROWS_AS(synth_write(options), std::invalid_argument);
 }
 
