@@ -24,6 +24,7 @@ BLOCK_S = 120
 
 # What is not run as it stands: what it is instead, and why.
 INSTEAD = [
+    (r"^toolchain/run (?=-m smollm2 )", "run_smollm2 ", "it fetches a model"),
     (r"^toolchain/run\b", "tarn run", "it installs packages and builds"),
     (r"^toolchain/test\b.*", "true", "it installs packages and builds"),
     (r"^(tarnd .*)&$",
@@ -41,7 +42,8 @@ INSTEAD = [
 # The page, the first line of a block, and what its output has, in this order.
 SHAPES = [
     ("README.md", "toolchain/run ",
-     [r"\[\w+\] loaded in ", r"decode \d+ tokens", r"attention: full", r"memory: plan [\d.]+ \w+"]),
+     [r"^answer +\w+ +\| expected ", r"^(The capital of Japan is Tokyo|skipped: smollm2 )",
+      r"\[\w+\] loaded in ", r"decode \d+ tokens", r"attention: full", r"memory: plan [\d.]+ \w+"]),
     ("README.md", "printf ", [r"^ ?724\.?$", r"^ ?bay kilo\.?$"]),
     ("README.md", "tarn ingest -m model.gguf --store ~/tarn book.txt",
      [r"book\.txt", r"manual\.txt",
@@ -59,7 +61,8 @@ SHAPES = [
 def blocks_of(page):
     """The code blocks that are for a shell, all of a page's."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(r"^```\n(.*?)^```$", text, re.M | re.S)
+    return [block for kind, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
+            if kind == ""]
 
 
 def script_of(block, socket):
@@ -110,7 +113,11 @@ def write_files(folder, programs):
     has_openai = subprocess.run([sys.executable, "-c", "import httpx2, openai"], check=False,
                                 stderr=subprocess.DEVNULL).returncode == 0
     # `false && x` ends no script of set -e, and its block ends well.
+    smollm2 = programs[0].parent.parent / "models/smollm2.gguf"
+    run_smollm2 = ('tarn run "$@"' if smollm2.exists() else
+                   'echo "skipped: smollm2 has not been fetched by toolchain/model"')
     for name, does in {"openai_is_there": "true" if has_openai else "false",
+                       "run_smollm2": run_smollm2,
                        "archive_is_there": "true" if archive.exists() else "false",
                        "python3": f'exec {sys.executable} "$@"'}.items():
         script = folder / "bin" / name
