@@ -14,13 +14,14 @@
 //
 // A byte for which a BPE has no token gives none (SmolLM2 and Falcon lack control characters).
 //
-// Deliberate differences from llama.cpp, which no valid file shows:
+// Deliberate differences from llama.cpp; valid files show only the last:
 //   - Text never becomes a control or unknown token by merging or as a whole word; it needs
 //     parse_special (ROBUSTNESS T5). An SPM's byte tokens come from byte fallback alone.
 //   - A merge whose parts or result are not tokens, a repeated token, a byte token that is not
 //     <0xHH>: invalid_model instead of an assertion, lost bytes or a write out of bounds.
 //   - A BPE file that names no BOS or EOS has none (there: token 11).
-//   - An empty token stands for nothing (there: for "[EMPTY_n]").
+//   - An empty token stands for nothing (there: for "[EMPTY_n]"). A character of a byte-level BPE
+//     that represents no byte is shown as it is (there: as "[UNK_BYTE_...]").
 //
 // Only the tokenizer.* keys are needed, so vocabulary-only files of any architecture work.
 #pragma once
