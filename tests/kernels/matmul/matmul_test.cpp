@@ -188,6 +188,25 @@ TEST_CASE("products agree with the f64 oracle and the generic bits on every ISA"
   }
 }
 
+TEST_CASE("each of mxfp4's scales, subnormal ones too, has the generic bits on every ISA") {
+  tarn::test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  Problem p =
+      make_problem(random, TensorType::mxfp4, 256, 32, 3, Codes::random, Acts::all_positive);
+  for (u32 e = 0; e < 256; ++e) p.rows[e * row_bytes(p.type, p.k)] = static_cast<u8>(e);
+  p.tiled = test::tile_matrix(tile_rows_generic, p.type, p.rows, p.n_out, p.k);
+  const std::vector<f32> want = run(matmul_generic, p, whole(p));
+  for (const CpuTable& table : test::runnable_tables()) {
+    CAPTURE(table.isa);
+    for (const u32 n_acts : {1u, 3u}) {
+      Call call = whole(p);
+      call.n_acts = n_acts;
+      const std::vector<f32> got = run(table.matmul, p, call);
+      REQUIRE(same_bits(got.data(), want.data(), got.size()));
+    }
+  }
+}
+
 TEST_CASE("one activation row and many give the same bits") {
   tarn::test::Random random(tarn::test::seed_from_environment());
   for (const TypeTraits& traits : kTypeTraits) {
