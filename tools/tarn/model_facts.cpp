@@ -81,6 +81,7 @@ std::vector<TypeFact> types_of(const GgufFile& file) {
     fact.n_bytes += tensor.bytes;
   }
   std::vector<TypeFact> types;
+  types.reserve(by_id.size());
   for (const auto& [id, fact] : by_id) types.push_back(fact);
   std::ranges::stable_sort(types, std::ranges::greater(), &TypeFact::n_bytes);
   return types;
