@@ -1,6 +1,5 @@
 // Tokenizer::memory_bytes(), check_keys() and build(): from a GGUF file's tokenizer.* keys to a
 // VocabBuilder.
-// VocabBuilder.
 #include <algorithm>
 #include <iterator>
 
