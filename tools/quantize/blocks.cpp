@@ -161,17 +161,17 @@ constexpr BlockForm::Range kOne{1, 1}, kNone{0, 0}, kOffset{-1, -1};
 constexpr BlockForm kForms[] = {
     {TensorType::q8_0, 1, kOne, kNone, 255, 128, {}, put_q8_0},
     {TensorType::q4_0, 1, kOne, kNone, 15, 8, {}, put_d_nibbles},
-    {kQ4_1, 1, kOne, kOffset, 15, 0, {}, put_q4_1},
+    {TensorType::q4_1, 1, kOne, kOffset, 15, 0, {}, put_q4_1},
     {TensorType::q5_0, 1, kOne, kNone, 31, 16, {}, put_q5_0},
-    {kQ5_1, 1, kOne, kOffset, 31, 0, {}, put_q5_1},
-    {kQ2K, 16, {0, 15}, {0, 15}, 3, 0, {}, put_q2_k},
-    {kQ3K, 16, {-32, 31}, kNone, 7, 4, {}, put_q3_k},
+    {TensorType::q5_1, 1, kOne, kOffset, 31, 0, {}, put_q5_1},
+    {TensorType::q2_k, 16, {0, 15}, {0, 15}, 3, 0, {}, put_q2_k},
+    {TensorType::q3_k, 16, {-32, 31}, kNone, 7, 4, {}, put_q3_k},
     {TensorType::q4_k, 8, {0, 63}, {0, 63}, 15, 0, {}, put_q4_k},
     {TensorType::q5_k, 8, {0, 63}, {0, 63}, 31, 0, {}, put_q5_k},
     {TensorType::q6_k, 16, {-128, 127}, kNone, 63, 32, {}, put_q6_k},
-    {kIq4Nl, 1, kOne, kNone, 15, 0, kIq4Levels, put_d_nibbles},
-    {kIq4Xs, 8, {-32, 31}, kNone, 15, 0, kIq4Levels, put_iq4_xs},
-    {kMxfp4, 1, kOne, kNone, 15, 0, kE2m1Levels, put_mxfp4},
+    {TensorType::iq4_nl, 1, kOne, kNone, 15, 0, kIq4Levels, put_d_nibbles},
+    {TensorType::iq4_xs, 8, {-32, 31}, kNone, 15, 0, kIq4Levels, put_iq4_xs},
+    {TensorType::mxfp4, 1, kOne, kNone, 15, 0, kE2m1Levels, put_mxfp4},
 };
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <span>
 
 #include "kernels/quant/tensor_type.h"
-#include "tools/quantize/type_ids.h"
 
 namespace tarn::tools {
 

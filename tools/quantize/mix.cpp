@@ -4,8 +4,6 @@
 #include <charconv>
 #include <iterator>
 
-#include "tools/quantize/type_ids.h"
-
 namespace tarn::tools {
 namespace {
 
@@ -35,22 +33,14 @@ struct TypeRow {
 };
 
 constexpr TypeRow kTypeRows[] = {
-    {TensorType::f32, 0, TensorType::f32},
-    {TensorType::f16, 1, TensorType::f16},
-    {TensorType::q4_0, 2, TensorType::q4_0},
-    {kQ4_1, 3, kQ4_1},
-    {TensorType::q8_0, 7, TensorType::q8_0},
-    {TensorType::q5_0, 8, TensorType::q5_0},
-    {kQ5_1, 9, kQ5_1},
-    {kQ3K, 11, TensorType::q4_0},
-    {TensorType::q4_k, 14, TensorType::q5_0},
-    {TensorType::q5_k, 16, kQ5_1},
-    {TensorType::q6_k, 18, TensorType::q8_0},
-    {kQ2K, 10, TensorType::q4_0},
-    {kIq4Nl, 25, kIq4Nl},
-    {kIq4Xs, 30, kIq4Nl},
-    {TensorType::bf16, 32, TensorType::bf16},
-    {kMxfp4, 38, kMxfp4},
+    {TensorType::f32, 0, TensorType::f32},        {TensorType::f16, 1, TensorType::f16},
+    {TensorType::q4_0, 2, TensorType::q4_0},      {TensorType::q4_1, 3, TensorType::q4_1},
+    {TensorType::q8_0, 7, TensorType::q8_0},      {TensorType::q5_0, 8, TensorType::q5_0},
+    {TensorType::q5_1, 9, TensorType::q5_1},      {TensorType::q3_k, 11, TensorType::q4_0},
+    {TensorType::q4_k, 14, TensorType::q5_0},     {TensorType::q5_k, 16, TensorType::q5_1},
+    {TensorType::q6_k, 18, TensorType::q8_0},     {TensorType::q2_k, 10, TensorType::q4_0},
+    {TensorType::iq4_nl, 25, TensorType::iq4_nl}, {TensorType::iq4_xs, 30, TensorType::iq4_nl},
+    {TensorType::bf16, 32, TensorType::bf16},     {TensorType::mxfp4, 38, TensorType::mxfp4},
 };
 constexpr u32 kFileTypeQ4KM = 15;
 
@@ -103,8 +93,7 @@ TensorType type_for_rows(TensorType type, u64 row_elems) {
     return row_elems % kernels::type_traits(t).block_elems == 0;
   };
   if (fits(type)) return type;
-  TensorType shorter = row_of(type).shorter;
-  if (kernels::type_traits(static_cast<u32>(shorter)) == nullptr) shorter = TensorType::q8_0;
+  const TensorType shorter = row_of(type).shorter;
   return fits(shorter) ? shorter : TensorType::f16;
 }
 

@@ -206,19 +206,13 @@ struct Quantizer {
 };
 
 constexpr Quantizer kQuantizers[] = {
-    {TensorType::q8_0, fit_nearest},
-    {TensorType::q4_0, fit_scale},
-    {TensorType::q5_0, fit_scale},
-    {kQ4_1, fit_scale_offset},
-    {kQ5_1, fit_scale_offset},
-    {kQ3K, fit_scales},
-    {TensorType::q6_k, fit_scales},
-    {kQ2K, fit_scales_minima},
-    {TensorType::q4_k, fit_scales_minima},
-    {TensorType::q5_k, fit_scales_minima},
-    {kIq4Nl, fit_level_scale},
-    {kIq4Xs, fit_level_scales},
-    {kMxfp4, fit_level_exponent},
+    {TensorType::q8_0, fit_nearest},         {TensorType::q4_0, fit_scale},
+    {TensorType::q5_0, fit_scale},           {TensorType::q4_1, fit_scale_offset},
+    {TensorType::q5_1, fit_scale_offset},    {TensorType::q3_k, fit_scales},
+    {TensorType::q6_k, fit_scales},          {TensorType::q2_k, fit_scales_minima},
+    {TensorType::q4_k, fit_scales_minima},   {TensorType::q5_k, fit_scales_minima},
+    {TensorType::iq4_nl, fit_level_scale},   {TensorType::iq4_xs, fit_level_scales},
+    {TensorType::mxfp4, fit_level_exponent},
 };
 
 }  // namespace

@@ -117,7 +117,7 @@ void fill_q5_0(f32 rms, FastRandom& random, std::span<u8> out) {
 }
 
 void fill_iq4_nl(f32 rms, FastRandom& random, std::span<u8> out) {
-  fill_signed(level_mean_square(tools::kIq4Nl), 18, rms, random, out);
+  fill_signed(level_mean_square(TensorType::iq4_nl), 18, rms, random, out);
 }
 
 // q4_1 and q5_1: the offset is -d * (half of the code range).
@@ -142,7 +142,7 @@ void fill_q5_1(f32 rms, FastRandom& random, std::span<u8> out) {
 
 // Powers of two, mixed so that their mean square is the wanted one.
 void fill_mxfp4(f32 rms, FastRandom& random, std::span<u8> out) {
-  const f64 wanted = rms / std::sqrt(level_mean_square(tools::kMxfp4));
+  const f64 wanted = rms / std::sqrt(level_mean_square(TensorType::mxfp4));
   i32 exponent = 0;
   const f64 excess = 2 * std::frexp(wanted, &exponent);  // 1 .. 2
   const f64 upper_share = (excess * excess - 1) / 3;
@@ -265,7 +265,7 @@ void fill_q3_k(f32 rms, FastRandom& random, std::span<u8> out) {
 }
 
 void fill_iq4_xs(f32 rms, FastRandom& random, std::span<u8> out) {
-  const ScaleTable scales = scales_of_signed_subs(level_mean_square(tools::kIq4Xs), rms);
+  const ScaleTable scales = scales_of_signed_subs(level_mean_square(TensorType::iq4_xs), rms);
   for (u64 at = 0; at < out.size(); at += 136) {
     u8* block = out.data() + at;
     const auto stored = stored_signed_scales<8>(random);
@@ -312,12 +312,14 @@ struct Filler {
 };
 
 constexpr Filler kFillers[] = {
-    {TensorType::f32, fill_f32},   {TensorType::f16, fill_f16},   {TensorType::bf16, fill_bf16},
-    {TensorType::q8_0, fill_q8_0}, {TensorType::q4_0, fill_q4_0}, {TensorType::q5_0, fill_q5_0},
-    {tools::kQ4_1, fill_q4_1},     {tools::kQ5_1, fill_q5_1},     {tools::kQ2K, fill_q2_k},
-    {tools::kQ3K, fill_q3_k},      {TensorType::q4_k, fill_q4_k}, {TensorType::q5_k, fill_q5_k},
-    {TensorType::q6_k, fill_q6_k}, {tools::kIq4Nl, fill_iq4_nl},  {tools::kIq4Xs, fill_iq4_xs},
-    {tools::kMxfp4, fill_mxfp4},
+    {TensorType::f32, fill_f32},       {TensorType::f16, fill_f16},
+    {TensorType::bf16, fill_bf16},     {TensorType::q8_0, fill_q8_0},
+    {TensorType::q4_0, fill_q4_0},     {TensorType::q5_0, fill_q5_0},
+    {TensorType::q4_1, fill_q4_1},     {TensorType::q5_1, fill_q5_1},
+    {TensorType::q2_k, fill_q2_k},     {TensorType::q3_k, fill_q3_k},
+    {TensorType::q4_k, fill_q4_k},     {TensorType::q5_k, fill_q5_k},
+    {TensorType::q6_k, fill_q6_k},     {TensorType::iq4_nl, fill_iq4_nl},
+    {TensorType::iq4_xs, fill_iq4_xs}, {TensorType::mxfp4, fill_mxfp4},
 };
 
 // Quantiles by bisection of the distribution function, which needs no table.

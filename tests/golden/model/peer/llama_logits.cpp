@@ -20,7 +20,9 @@ bool write_logits(const std::string& model_path, const std::string& ids_path,
                   const std::string& out_path, bool wide_kv) {
   std::ifstream ids_file(ids_path);
   std::vector<llama_token> ids(std::istream_iterator<llama_token>(ids_file), {});
-  llama_model* model = llama_model_load_from_file(model_path.c_str(), llama_model_default_params());
+  llama_model_params model_params = llama_model_default_params();
+  model_params.use_extra_bufts = false;  // AMX may be compiled in and not be allowed here
+  llama_model* model = llama_model_load_from_file(model_path.c_str(), model_params);
   if (model == nullptr) return false;
   llama_context_params params = llama_context_default_params();
   params.n_ctx = params.n_batch = std::max<uint32_t>(512, static_cast<uint32_t>(ids.size()));
