@@ -103,7 +103,8 @@ class Bench:
                         for who in ("ours", "theirs"))
         return {"type": name, "tarn, KL in nats": f"{ours[0]:.2e}",
                 "llama.cpp, KL in nats": f"{theirs[0]:.2e}", "ratio": f"{ours[0] / theirs[0]:.2f}",
-                "tarn, relative RMS": f"{ours[1]:.2e}", "llama.cpp, relative RMS": f"{theirs[1]:.2e}"}
+                "tarn, relative RMS": f"{ours[1]:.2e}",
+                "llama.cpp, relative RMS": f"{theirs[1]:.2e}"}
 
 
 def record_of(arguments, rows, n_rows):
@@ -117,10 +118,11 @@ def record_of(arguments, rows, n_rows):
             "date": datetime.date.today().isoformat(), "commit": commit,
             "machine": {"cpu": cpu, "gpu": "", "cores": os.cpu_count(),
                         "memory_bytes": None, "bandwidth_gb_per_s": None},
-            "command": f"tests/bench/arithmetic_error.py {model} --text {Path(arguments.text).name} "
-                       + " ".join(arguments.types),
-            "notes": f"{n_rows} tokens, weights quantised by tarn. K and V in f16, in f32 for the f32 "
-                     "products. A type whose blocks the rows do not fill has its replacement there.",
+            "command": f"tests/bench/arithmetic_error.py {model} "
+                       f"--text {Path(arguments.text).name} " + " ".join(arguments.types),
+            "notes": f"{n_rows} tokens, weights quantised by tarn. K and V in f16, in f32 for the "
+                     "f32 products. A type whose blocks the rows do not fill has its replacement "
+                     "there. llama.cpp of llama-cpp-python's source package, without AMX.",
             "rows": rows}
 
 

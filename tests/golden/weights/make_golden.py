@@ -21,8 +21,8 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUT = os.path.join(HERE, "smollm2.txt")
-TYPES = ["file", "f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k",
-         "iq4_nl", "iq4_xs", "mxfp4"]
+TYPES = ["file", "f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k",
+         "q6_k", "iq4_nl", "iq4_xs", "mxfp4"]
 N_ANSWER = 10
 
 

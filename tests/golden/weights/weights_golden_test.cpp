@@ -1,10 +1,10 @@
 // Goal    a real model answers, in every tensor type, as the same weights do in f32 products: the
 //         ids of 20 prompts' answers, the best tokens' log-probabilities, the perplexity of a text.
-// Method  smollm2.txt, made by llama.cpp (make_golden.py); the model is build/models/smollm2.gguf
-//         or lies in the folder TARN_MODELS, and is requantised here. TARN_MODELS is needed, so that
-//         the default run, which has no model, skips this by name; TARN_WEIGHTS=all adds the types
-//         that the others contain: where rows of 576 do not fit a type of 256, its replacement is
-//         tried along with it.
+// Method  smollm2.txt, made by llama.cpp (make_golden.py). The model is smollm2.gguf in the folder
+//         TARN_MODELS, as toolchain/model leaves it in build/models, and is requantised here.
+//         Without the variable the test is skipped by name, so the default run needs no model. Of
+//         the types those are tried that contain the others: rows of 576 do not fit blocks of 256
+//         and have the replacement. TARN_WEIGHTS=all tries each type.
 // Bound   Products of quantised types round x to i8 by 32 elements, in steps of max|x| / 127: an
 //         error of step / sqrt(12) for each element. With max|x| = c rms, a product of independent
 //         terms is off by c / (127 sqrt(12)) of its rms; c is 3 for rows like a normal's, with a
