@@ -68,8 +68,8 @@ def check_sure():
     questions = [question for question, _ in SURE] * 2
     together = in_parallel(lambda question: text_of(chat(question)), questions)
     require(together == alone * 2, f"{together} and {alone}")
-    done = subprocess.run([TARN, "run", "-m", MODEL, "--chat", "-p", SURE[0][0], "-n", "32", "--temp",
-                           "0"], capture_output=True, text=True, check=True)
+    done = subprocess.run([TARN, "run", "-m", MODEL, "--chat", "-p", SURE[0][0], "-n", "32",
+                           "--temp", "0"], capture_output=True, text=True, check=True)
     require(done.stdout.strip() == alone[0].strip(), f"{done.stdout!r} and {alone[0]!r}")
 
 
@@ -106,7 +106,8 @@ def check_completion():
               "max_tokens": 8}
     whole = client().completions.create(**fields).choices[0].text
     require("five" in whole, whole)
-    streamed = [chunk.choices[0].text for chunk in client().completions.create(**fields, stream=True)]
+    chunks = client().completions.create(**fields, stream=True)
+    streamed = [chunk.choices[0].text for chunk in chunks]
     require("".join(streamed) == whole, f"{streamed} and {whole!r}")
 
 
