@@ -24,7 +24,7 @@ constexpr const char* kHelp =
     "\n"
     "  --arch NAME    llama-2-7b llama-3.1-8b mistral-7b qwen2.5-7b qwen3-8b\n"
     "                 tiny-llama tiny-qwen2 tiny-qwen3 recall            (tiny-llama)\n"
-    "  --quant TYPE   a type that `tarn quantize --help` lists, all of which it writes\n"
+    "  --quant TYPE   each type that `tarn quantize --help` lists\n"
     "                                          (q4_k_m; tiny ones: q8_0; recall: f16)\n"
     "  --layers N     fewer or more layers than the architecture has\n"
     "  --seed S       same seed, same file                                 (1)\n"
