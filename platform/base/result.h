@@ -1,7 +1,7 @@
 // How the core reports a failure, without exceptions and without allocating. An Error has a status
-// and a reason for programs, and a fixed text for the operator. Up to four named numbers go with it,
-// and one short name that came from outside (a tensor, a key, a path). Assertions are for our bugs,
-// Result is for failures of the world.
+// and a reason for programs, and a fixed text for the operator. Up to four named numbers go with
+// it, and one short name that came from outside (a tensor, a key, a path). Assertions are for our
+// bugs, Result is for failures of the world.
 #pragma once
 
 #include <array>
