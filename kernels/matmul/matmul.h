@@ -14,8 +14,8 @@
 //   f32, f16, bf16   four partial sums p[j], j = k mod 4, each over ascending k from 0:
 //                    p[j] = fma(x[k], w[k], p[j]); out = (p[0]+p[1]) + (p[2]+p[3])
 //   quantised        acc = 0; then, for each 32 k, a strip's term with d_x of the activations. All
-//                    of i, s, m are exact i32; q and w are the integers of both sides (w as
-//                    kernels/quant/types has it), dot16 and sum16 those of 16 k, sc and m the
+//                    of i, s, m are exact i32. q and w are the integers of both sides, w as
+//                    kernels/quant/types has it. dot16 and sum16 are those of 16 k, sc and m the
 //                    scales and minima of a type that has them:
 //   scaled             i = dot32(q, w); acc = fma(f32(i), d_w * d_x, acc), with d_w = d, or d * sc
 //                      (exact) for iq4_xs

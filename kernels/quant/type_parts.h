@@ -5,9 +5,9 @@
 //
 //   code = sum over planes of (plane's bits of e) << shift
 //
-// and the weight: code + kLeast, or kTable[code] where the type has a table of 16 (an index of a
-// larger grid would stay in the tile likewise, and be looked up by gather), or the code as an i8
-// where a plane has 8 bits. kLeast and kMost are the least and the largest weight.
+// and the weight: code + kLeast, or kTable[code] where the type has a table of 16, or the code as
+// an i8 where a plane has 8 bits. kLeast and kMost are the least and the largest weight. An index
+// of a larger grid would stay in the tile, too, and be looked up by gather.
 //
 // In a tile the parts of the head come first, in kHead's order, each [n / unit][16 rows][unit];
 // then strip after strip its planes, each of 64 * bits bytes:
@@ -107,7 +107,7 @@ inline constexpr TileLayout kTileOf = tile_layout<Type>();
 template <class Type>
 inline constexpr u32 kStripsOf = Type::kTraits.block_elems / kStripElems;
 
-// What a type has beside the obligatory.
+// The optional members of a type.
 template <class Type>
 concept HasTable = requires {
   Type::kTable;

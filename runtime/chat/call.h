@@ -68,7 +68,7 @@ std::optional<bool> call_test(Machine& m, std::string_view name, const Value& of
 
 // operators.cpp
 MaybeValue unary_of(Machine& m, Op op, const Value& of);
-// Of ~ and of texts evaluate.cpp has the sum.
+// evaluate.cpp has ~ and the sum of texts.
 MaybeValue binary_of(Machine& m, Op op, const Value& a, const Value& b);
 std::optional<bool> compare_of(Machine& m, Op op, const Value& a, const Value& b);
 

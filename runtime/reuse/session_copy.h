@@ -58,7 +58,7 @@ struct PackArgs {
   const char* path = nullptr;
   // Name sessions that share a beginning one after another. Empty: all.
   std::span<const char* const> names{};
-  // Of all names, or of each. Without names: whose; empty: everybody's.
+  // One for all names, or one for each. Without names: the tenant; empty: every tenant.
   std::span<const store::Key> tenants{};
   store::Key tenant_of(u64 name_idx) const {
     return tenants.empty() ? store::Key{} : tenants[tenants.size() == 1 ? 0 : name_idx];

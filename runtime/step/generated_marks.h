@@ -1,7 +1,7 @@
 // Which tokens of a session were generated: a bit for each, beside its ids. The penalties of
 // OpenAI's names count these.
 //
-//   fed, and forked   a fed token is not; a fork has the marks of its source
+//   fed, and forked   a fed token is not. A fork has the marks of its source
 //   truncated         marks behind the end say nothing, and are written anew with the tokens
 //   saved             the last kAnswersMax answers, and the tokens generated behind the last
 //                     input. A restored session counts these

@@ -31,7 +31,7 @@ TokenId plain_token(const Tokenizer::Tables& tables, TokenId id) {
 // An alphabet says what merges begin with, and how tokens spell prepared text. Its functions:
 //
 //   each(text, visit)  visits the bytes of the text after lenient decoding; well-formed text stays
-//                      as it is. visit() is told where a character begins, else kInside, and
+//                      as it is. visit() is told where a character begins, else kInside. It
 //                      returns whether to go on
 //   spell(bytes, out)  the text of the token that stands for prepared bytes, at most two for each
 //   put(...)           puts the symbols of prepared text, kNoToken for one without a token

@@ -26,7 +26,7 @@ inline constexpr ClassSet kSymbol = set_of(CharClass::symbol);
 // [^\s\p{L}\p{N}]
 inline constexpr ClassSet kSigns = kAllClasses & ~(kLetter | kNumber | set_of(CharClass::space));
 
-// What stands for \p{L}+ in a WordRule.
+// The letters of a word, for \p{L}+ in a WordRule.
 enum class Letters : u8 {
   plain,         // \p{L}+
   marked,        // [\p{L}\p{M}]+

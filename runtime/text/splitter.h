@@ -27,7 +27,7 @@ class Splitter {
   std::span<const CutStage> stages_{};
   std::string_view text_;
   u64 at_ = 0;
-  // Of the piece at at_, by stage: each ends within the one before.
+  // Ends of the piece at at_, by stage: each lies within the one before.
   std::array<u64, kCutStagesMax> ends_{};
   std::array<u64, kCutStagesMax> groups_ends_{};  // Scanner's, by stage
 };

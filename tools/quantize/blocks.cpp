@@ -150,8 +150,8 @@ void put_q6_k(const BlockParts& parts, u8* block) {
   }
 }
 
-// Of the formats: iq4's sixteen levels, and mxfp4's doubled values (OCP Microscaling Formats 1.0,
-// E2M1), so that d is half of its scale.
+// The formats' tables: iq4's sixteen levels, and mxfp4's doubled values (OCP Microscaling Formats
+// 1.0, E2M1), so that d is half of its scale.
 constexpr i8 kIq4Levels[] = {-127, -104, -83, -65, -49, -35, -22, -10,
                              1,    13,   25,  38,  53,  69,  89,  113};
 constexpr i8 kE2m1Levels[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};

@@ -25,7 +25,7 @@ struct BlockParts {
   u16 dmin = 0;                            // f16 bits, in types with minima or an offset
 };
 
-// What a type's block can hold.
+// The numbers that a type's block can hold.
 struct BlockForm {
   struct Range {
     i32 least, most;

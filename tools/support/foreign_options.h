@@ -10,7 +10,7 @@ namespace tarn::tools {
 
 class ForeignOptions {
  public:
-  // Of llama-bench all, with lists of values; of a program that answers, -ngl alone.
+  // llama_bench: all, with lists of values; a program that answers takes -ngl alone.
   enum class Of : u8 { answers, llama_bench };
   // `speaker`: what a line begins with, "tarn-bench: ". This object must outlive the parsing.
   void add_to(const Command& command, Of of, const std::string& speaker);

@@ -60,8 +60,8 @@ class ModelFile {
   text::Tokenizer tokenizer_{};
 };
 
-// What the sentence for a model that could not be opened ends with: the command that shows all its
-// file's reasons; "" where there are none, or the file is no GGUF file.
+// The end of the sentence for a model that could not be opened: the command that shows all reasons
+// of its file; "" where there are none, or the file is no GGUF file.
 std::string where_all_reasons_are(Status status, const std::string& model_path);
 // Throws with that sentence.
 [[noreturn]] void throw_open_failure(const Error& error, const std::string& model_path);

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What cannot be looked at is no file either.
+// Returns false for a path that cannot be looked at, too.
 bool is_file(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored) && !fs::is_directory(path, ignored);

@@ -1,4 +1,4 @@
-// What -m may be besides a path: the name of a model that toolchain/model has fetched.
+// -m may be a path, or the name of a model that toolchain/model has fetched.
 #pragma once
 
 #include <string>

@@ -305,7 +305,7 @@ void fill_bf16(f32 rms, FastRandom& random, std::span<u8> out) {
   fill_floats<u16>(rms, random, out, bf16_bits);
 }
 
-// Those of quantised types find random bytes, and write the scales.
+// A quantised type's filler finds random bytes, and writes the scales.
 struct Filler {
   TensorType type;
   void (*fill)(f32 rms, FastRandom& random, std::span<u8> out);

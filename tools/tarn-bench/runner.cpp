@@ -145,7 +145,7 @@ class Teller {
     tells_all_ ? (void)std::fprintf(stderr, "%s%s\n", prefix_.c_str(), text.c_str())
                : progress_.show(prefix_ + text);
   }
-  // Of work that tells it often.
+  // For work that tells it often.
   void often(const std::string& text) { progress_.show(prefix_ + text); }
   void clear() { progress_.clear(); }
 

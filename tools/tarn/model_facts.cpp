@@ -32,7 +32,7 @@ const ShapeFact kShape[] = {
     {"experts_used", "expert_used_count"},
 };
 
-// What a key states; nothing where it states something else. Only a disk's failure is thrown: a
+// Returns a key's value; nothing where it is of another type. Only a disk's failure is thrown: a
 // wrong type is the checks' matter.
 template <class T>
 std::optional<T> stated(Result<std::optional<T>> value) {

@@ -1,4 +1,4 @@
-// What `tarn inspect` shows of a model's file, of any architecture: the facts that the file states,
+// The facts that `tarn inspect` shows of a model's file, of any architecture: those that it states,
 // and why no engine would run it. Text is as the file has it: its bytes are not checked.
 #pragma once
 

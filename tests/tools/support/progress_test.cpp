@@ -17,7 +17,7 @@ struct Told {
   bool has(const char* piece) const { return text.find(piece) != std::string::npos; }
 };
 
-// Of work that takes `n_tenths` of a second, of `n_all`.
+// Tells of work that takes `n_tenths` of a second, of `n_all`.
 Told told(bool on_terminal, u32 n_tenths, u32 n_all) {
   std::FILE* const file = std::tmpfile();
   REQUIRE(file != nullptr);

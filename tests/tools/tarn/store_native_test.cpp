@@ -64,7 +64,7 @@ TEST_CASE("ls shows the sessions, the space, and what is evicted first") {
   }
   // The view shows the same rows.
   CHECK(has(without_ages(ended.out), without_ages(world.listed(world.here))));
-  // What another engine would do with them is said where they differ.
+  // Where they differ, it is said how another engine would restore them.
   const char* const kAnew = "sessions of another kv.type than its own anew";
   CHECK_FALSE(has(ended.out, kAnew));
   REQUIRE(test::run_tarn({"run", "-m", world.model.path(), "-p", "Other:", "-n", "2", "-c", "512",

@@ -1,4 +1,4 @@
-// What compare_peer.py needs of our own: the values of blocks.
+// Our values of blocks, for compare_peer.py.
 //
 //   golden_quant list         NAME GGUF-ID BLOCK-ELEMS BLOCK-BYTES of every quantised type
 //   golden_quant TYPE         reads whole blocks from standard input, writes f32 values
