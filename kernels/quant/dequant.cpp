@@ -24,9 +24,9 @@ f32 element(TensorType type, const u8* bytes) {
 // sign of -0).
 void strip_values(const Strip& strip, bool has_min, f32* out) {
   for (u32 e = 0; e < kStripElems; ++e) {
-    const f32 low = strip.dmin * static_cast<f32>(strip.min[e / 16]);
-    const i32 scale_code = strip.scale[e / 16];
-    const f32 scale = strip.d * static_cast<f32>(scale_code);
+    const u32 half = e / 16;
+    const f32 low = strip.dmin * static_cast<f32>(strip.min[half]);
+    const f32 scale = strip.d * static_cast<f32>(strip.scale[half]);
     const f32 value = scale * static_cast<f32>(strip.codes[e] - strip.zero);
     out[e] = has_min ? value - low : value;
   }

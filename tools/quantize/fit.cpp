@@ -190,7 +190,8 @@ f32 LevelGrid::best_scale(Values values) const {
   const f32 end = std::max(-levels_[0], levels_[n_ - 1]);
   f32 best_gain = 0, best = 0;
   for (u32 step = 0; step < 2 * kShares; ++step) {
-    const f32 share = kShareLow + static_cast<f32>(step / 2) * kShareStep;
+    const u32 share_idx = step / 2;
+    const f32 share = kShareLow + static_cast<f32>(share_idx) * kShareStep;
     const f32 inverse = (step % 2 == 0 ? share : -share) * end / largest;
     Lanes products{}, squares{};
     for (u64 i = 0; i < values.size(); i += kLanes) {

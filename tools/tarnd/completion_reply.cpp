@@ -43,7 +43,7 @@ bool goes_on(const std::string& begun, char byte) {
 // The begin of a character at the end of the bytes, or "".
 std::string begun_in(const std::string& bytes) {
   for (size_t n = std::min<size_t>(bytes.size(), 3); n > 0; --n) {
-    const std::string tail = bytes.substr(bytes.size() - n);
+    std::string tail = bytes.substr(bytes.size() - n);
     if (is_begin(tail)) return tail;
   }
   return "";

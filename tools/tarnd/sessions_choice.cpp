@@ -36,7 +36,7 @@ tarn_plan plan_of(const EngineSource& engine, std::string* why) {
 std::string choose_sessions(Config& config, EngineSource& engine) {
   config.sessions_max =
       std::min({config.running_max + config.waiting_max, kSessionsMost, config.batch_rows_max});
-  const std::string most = engine.config_toml = tools::to_toml(config);
+  std::string most = engine.config_toml = tools::to_toml(config);
   while (config.sessions_max > kSessionsLeast && !fits(engine)) {
     config.sessions_max = std::max(config.sessions_max / 2, kSessionsLeast);
     engine.config_toml = tools::to_toml(config);

@@ -20,12 +20,12 @@ struct Q3K {
   // 8 + j are the upper ones of scale 4i + j.
   template <class V>
   static void read_scales(const u8* bytes, u8* scales, u8*) {
-    constexpr u32 kFour = 4 * V::kRows;
+    constexpr u64 kFour = u64{4} * V::kRows;
     const auto low4 = V::set(15), bits45 = V::set(48), zero = V::set(32);
-    for (u32 i = 0; i < kFour; i += V::kBytes) {
+    for (u64 i = 0; i < kFour; i += V::kBytes) {
       const auto first = V::load(bytes + i), second = V::load(bytes + kFour + i);
       const auto third = V::load(bytes + 2 * kFour + i);
-      const auto put = [&](u32 four, auto low, auto upper) {
+      const auto put = [&](u64 four, auto low, auto upper) {
         V::store(scales + four * kFour + i,
                  V::minus(V::merge(V::both(low, low4), upper, bits45), zero));
       };

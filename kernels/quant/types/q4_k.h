@@ -20,9 +20,9 @@ struct Q4K {
   // four have their lower nibbles in bytes 8..11, and their upper bits in the top of bytes 0..7.
   template <class V>
   static void read_scales(const u8* bytes, u8* scales, u8* minima) {
-    constexpr u32 kFour = 4 * V::kRows;
+    constexpr u64 kFour = u64{4} * V::kRows;
     const auto low6 = V::set(63), low4 = V::set(15), bits45 = V::set(48);
-    for (u32 i = 0; i < kFour; i += V::kBytes) {
+    for (u64 i = 0; i < kFour; i += V::kBytes) {
       const auto first = V::load(bytes + i), second = V::load(bytes + kFour + i);
       const auto third = V::load(bytes + 2 * kFour + i);
       V::store(scales + i, V::both(first, low6));
