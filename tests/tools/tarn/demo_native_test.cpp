@@ -1,5 +1,5 @@
 // Goal    the demonstration shows what it says: a process that is killed after it has written KV
-//         resumes at a checkpoint with the same tokens, an early line is found by full attention
+//         resumes at a checkpoint with the same tokens. An early line is found by full attention
 //         and by PQCache and not by a window of equal memory, in less than an eighth of what KV
 //         takes; nothing stays on the disk.
 // Method  the program as a shell starts it, with a short document under the long one's limits.
