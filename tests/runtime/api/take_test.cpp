@@ -260,7 +260,7 @@ TEST_CASE("of a destroyed session replies come, and nothing else") {
     tarn_event event;
     REQUIRE(take_next(engine, &event) == TARN_OK);
     if (event.type != TARN_EVENT_REPLY) {
-      CHECK(replies.empty());
+      CHECK_FALSE(replies.contains(&tags[0]));  // the long text's may be there before the end
       continue;
     }
     replies.insert(event.request);
