@@ -11,8 +11,8 @@ function(tarn_compile_together target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${TARN_PCH} UNITY_BUILD_BATCH_SIZE 8)
 endfunction()
 
-# The system's headers alone: GCC finds a header that is behind #pragma once again by its time, too, and
-# a precompiled header from ccache may hold the times of another checkout.
+# The system's headers alone: GCC finds a header behind #pragma once again by its time, too, and a
+# precompiled header from ccache may hold the times of another checkout.
 set(TARN_PCH_CORE <algorithm> <array> <cmath> <cstring> <optional> <span> <string_view> <utility>)
 set(TARN_PCH_TOOLS <algorithm> <array> <chrono> <cmath> <cstdio> <cstring> <filesystem> <functional>
     <memory> <optional> <span> <sstream> <stdexcept> <string> <string_view> <vector>)
