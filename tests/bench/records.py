@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Makes RECORDS.md of records/*.jsonl, which hold what was measured; standard library only.
+"""Makes a page of each records/*.jsonl, which hold what was measured, and RECORDS.md, which lists
+their titles; standard library only.
 
-    tests/bench/records.py            writes RECORDS.md
-    tests/bench/records.py --check    fails where it is not what this script makes
-    tests/bench/records.py FILE...    prints what these files would be there
+    tests/bench/records.py            writes the pages
+    tests/bench/records.py --check    fails where one is not what this script makes
+    tests/bench/records.py FILE...    prints what these files' pages would be
 
 A line of a file is a record: `tarn-bench --record FILE` appends one. Those with source "page"
 stood in a page before there were records; their commit is that at which the page got the figures.
@@ -22,11 +23,11 @@ HERE = Path(__file__).resolve().parent
 HEAD = """# Records
 
 What was measured, where, at which commit and by which command.
-`tests/bench/records.py` makes this page of `tests/bench/records/*.jsonl`.
-`tarn-bench --record FILE` appends to such a file. Do not edit this page by hand.
+`tests/bench/records.py` makes this page, and the pages it names, of `tests/bench/records/*.jsonl`.
+`tarn-bench --record FILE` appends to such a file. Do not edit these pages by hand.
 """
 REQUIRED = ("source", "date", "commit", "command", "machine", "rows")
-# What RECORDS.md shows of tarn-bench's rows: the title, and how a cell is made.
+# What a page shows of tarn-bench's rows: the title, and how a cell is made.
 COLUMNS = (
     ("model", lambda r: r["model_type"]),
     ("test", lambda r: test_name(r)),
@@ -74,16 +75,19 @@ def machine_line(machine):
     return ", ".join(part for part in parts if part)
 
 
+def title_of(record):
+    return record.get("title") or "tarn-bench, " + ", ".join(
+        dict.fromkeys(test_name(row) for row in record["rows"]))
+
+
 def section(record):
     missing = [key for key in REQUIRED if key not in record]
     if missing:
         raise ValueError(f"a record without {', '.join(missing)}")
-    keys = list(cells_of(record)[0])
-    title = record.get("title") or "tarn-bench, " + ", ".join(
-        dict.fromkeys(test_name(row) for row in record["rows"]))
+    keys, title = list(cells_of(record)[0]), title_of(record)
     commit = record["commit"] or "not known"
     where = f"{record['page']} at {commit}" if record["source"] == "page" else f"commit {commit}"
-    lines = [f"### {title}", "", f"{record['date'][:10]}, {where}; "
+    lines = [f"## {title}", "", f"{record['date'][:10]}, {where}; "
              + machine_line(record["machine"]) + "."]
     if record.get("notes"):
         lines += ["", textwrap.fill(record["notes"], 118)]
@@ -96,29 +100,43 @@ def section(record):
     return "\n".join(lines) + "\n"
 
 
-def sections(paths):
-    out = []
-    for path in paths:
-        out.append(f"## {path.stem}\n")
-        for n, line in enumerate(path.read_text().splitlines(), 1):
-            try:
-                out.append(section(json.loads(line)))
-            except (ValueError, KeyError, TypeError, IndexError) as error:
-                sys.exit(f"{path.name}:{n}: {error!r}")
-    return "\n".join(out)
+def page(path):
+    """The page of a file of records, and their titles."""
+    out, titles = [f"# Records: {path.stem}\n"], []
+    for n, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            record = json.loads(line)
+            out.append(section(record))
+            titles.append(title_of(record))
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            sys.exit(f"{path.name}:{n}: {error!r}")
+    return "\n".join(out), titles
+
+
+def pages():
+    """{path: text} of all pages."""
+    out, index = {}, [HEAD]
+    for path in sorted((HERE / "records").glob("*.jsonl")):
+        out[path.with_suffix(".md")], titles = page(path)
+        index.append(f"## [{path.stem}](records/{path.stem}.md)\n")
+        index.append("".join(f"- {title}\n" for title in titles))
+    return {HERE / "RECORDS.md": "\n".join(index), **out}
 
 
 def main(arguments):
-    path = HERE / "RECORDS.md"
     if arguments and arguments != ["--check"]:
-        print(sections(map(Path, arguments)))
+        for path in map(Path, arguments):
+            print(page(path)[0])
         return
-    text = HEAD + "\n" + sections(sorted((HERE / "records").glob("*.jsonl")))
+    made = pages()
     if arguments:
-        if not path.exists() or path.read_text() != text:
-            sys.exit(f"{path} is not what records.py makes: run tests/bench/records.py")
+        there = {HERE / "RECORDS.md", *(HERE / "records").glob("*.md")}
+        for path in sorted(there | set(made)):
+            if not path.exists() or path.read_text() != made.get(path):
+                sys.exit(f"{path} is not what records.py makes: run tests/bench/records.py")
     else:
-        path.write_text(text)
+        for path, text in made.items():
+            path.write_text(text)
 
 
 if __name__ == "__main__":
