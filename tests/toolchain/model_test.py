@@ -1,6 +1,6 @@
 """Goal    toolchain/model leaves a file under its name only if its SHA-256 is right, whatever the
-           index, the disk and a kill do; what arrived is kept; each refusal is one sentence with
-           a remedy. toolchain/run fetches the model that -m names, and no other.
+           index, the disk, the current folder and a kill do; what arrived is kept; each refusal is
+           one sentence with a remedy. toolchain/run fetches the model that -m names, and no other.
 Method  the scripts in a tree of their own, with a table of tiny models, whose wheels lie in a
         folder that pip takes for the index."""
 import hashlib
@@ -21,7 +21,7 @@ def write_wheel(folder, package, content, n_files=1):
     module = package.replace("-", "_")
     info = f"{module}-1.0.dist-info"
     wheel = folder / f"{module}-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as file:
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as file:
         for i in range(n_files):
             file.writestr(f"{module}/part{i}.gguf", content)
         file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n"
@@ -43,6 +43,11 @@ class Tree:
         for name in ("model", "run", "common.sh", "packages"):
             shutil.copy(ROOT / "toolchain" / name, self.root / "toolchain")
         (self.root / "toolchain/models").write_text("")
+        # The current folder has files that Python would take for its modules.
+        self.beside = folder / "beside"
+        self.beside.mkdir()
+        for module in ("ensurepip", "pip", "random", "venv", "zipfile"):
+            (self.beside / f"{module}.py").write_text("raise SystemExit('taken for a module')\n")
 
     def add(self, name, packages, content, sha256=None):
         sha256 = sha256 or hashlib.sha256(content).hexdigest()
@@ -52,11 +57,12 @@ class Tree:
 
     def start(self, *arguments, **variables):
         environment = {**os.environ, "PIP_NO_CACHE_DIR": "1", "PIP_NO_INDEX": "1",
-                       "PIP_FIND_LINKS": str(self.index), **variables}
+                       "PIP_FIND_LINKS": str(self.index), "PYTHONPATH": str(self.beside),
+                       **variables}
         environment = {key: value for key, value in environment.items() if value}
         return subprocess.Popen([self.root / "toolchain/model", *arguments], env=environment,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                start_new_session=True)
+                                start_new_session=True, cwd=self.beside)
 
     def call(self, *arguments, **variables):
         process = self.start(*arguments, **variables)
@@ -159,6 +165,15 @@ class Model(unittest.TestCase):
         said = self.fetched("killed", content)
         self.assertNotIn(f"fetching {packages[0]}", said)
 
+    def test_two_at_once(self):
+        _, content = self.add("twice", [WORD["first"]])
+        both = [self.tree.start("twice") for _ in range(2)]
+        said = sorted(process.communicate(timeout=60)[1] for process in both)
+        self.assertEqual([process.returncode for process in both], [0, 0], said)
+        self.assertEqual(self.tree.file("twice").read_bytes(), content)
+        self.assertEqual(sum("SHA-256 verified" in text for text in said), 1, said)
+        self.assertEqual(sum("already" in text for text in said), 1, said)
+
     def test_no_network(self):
         self.tree.add("far", ["pkg-far"], WORD["first"])
         remedy = ("pkg-far", "PIP_INDEX_URL", "toolchain/model far again")
@@ -167,12 +182,58 @@ class Model(unittest.TestCase):
                      PIP_INDEX_URL="http://127.0.0.1:9/", PIP_RETRIES="1")
 
     def test_wheel_with_other_files(self):
-        write_wheel(self.tree.index, "pkg-two-files", WORD["first"], n_files=2)
-        self.tree.add("two-files", ["pkg-two-files"], WORD["first"])
-        self.refused(1, "two-files", "toolchain/models", "2 files")
+        for n_files in (0, 2):
+            with self.subTest(n_files):
+                name = f"files-{n_files}"
+                packages, content = self.add(name, [WORD["first"]])
+                write_wheel(self.tree.index, packages[0], content, n_files)
+                self.refused(1, name, "toolchain/models", "not one file */*.gguf")
+                self.assertFalse((self.tree.models / f".parts/{packages[0]}==1.0").exists())
+
+    def test_wheel_that_unpacks_to_more(self):
+        packages, _ = self.add("bomb", [WORD["first"]])
+        write_wheel(self.tree.index, packages[0], bytes(20_000_000))
+        with tempfile.TemporaryDirectory() as name:
+            bounded = pathlib.Path(name) / "bash"  # under which no file has more than 4 MiB
+            bounded.write_text(f'#!/bin/sh\nulimit -f 8192\nexec {shutil.which("bash")} "$@"\n')
+            bounded.chmod(0o755)
+            self.refused(1, "bomb", "SHA-256", PATH=f"{name}:{os.environ['PATH']}")
+
+    def test_no_home_and_no_path(self):
+        _, content = self.add("bare", [WORD["first"]])
+        self.fetched("bare", content, HOME="", PATH="", TMPDIR="/nowhere")
+
+    def test_folder_that_cannot_be_written(self):
+        self.add("closed", [WORD["first"]])
+        build = self.tree.root / "build"
+        build.rename(self.tree.root / "kept")
+        build.write_text("")
+        try:
+            self.refused(1, "closed", "build/models cannot be written", "as the user")
+        finally:
+            build.unlink()
+            (self.tree.root / "kept").rename(build)
+
+    def test_full_disk(self):
+        self.add("full", [WORD["first"]])
+        venv, kept = self.tree.models / ".venv", self.tree.models / ".kept"
+        venv.rename(kept)
+        (venv / "bin").mkdir(parents=True)
+        (venv / "is_whole").write_text("")
+        (venv / "bin/python").write_text(
+            '#!/bin/sh\ncase $* in *download*) echo "ERROR: Could not install packages due to an '
+            'OSError: [Errno 28] No space left on device" >&2; exit 1 ;; esac\n')
+        (venv / "bin/python").chmod(0o755)
+        self.refused(1, "full", "the disk is full", "toolchain/model full again")
+        shutil.rmtree(venv)
+        kept.rename(venv)
 
     def test_unknown(self):
         self.refused(1, "unheard-of", "unheard-of", "toolchain/model lists")
+        self.add("heard-of", [WORD["first"]])
+        code, _, _ = self.tree.call("heard-of", "unheard-of")
+        self.assertEqual(code, 1)
+        self.assertFalse(self.tree.file("heard-of").exists())
 
     def test_list(self):
         self.tree.add("listed", ["pkg-listed"], b"x" * 12_345_678)
