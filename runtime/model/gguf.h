@@ -151,7 +151,7 @@ class GgufFile {
   using StringVisitor = Result<void> (*)(void* context, u64 index, std::string_view text);
   Result<void> each_string(const GgufKey& key, StringVisitor visit, void* context) const;
   // out has key.count elements. A value that does not fit is an error with its index.
-  Result<void> read_f32(const GgufKey& key, std::span<f32> out) const;  // f32, f64
+  Result<void> read_f32(const GgufKey& key, std::span<f32> out) const;  // any type of numbers
   Result<void> read_i32(const GgufKey& key, std::span<i32> out) const;  // any integer type
   // A short piece of a tensor's data, valid until the next read: at most kArrayStringBytesMax.
   Result<const std::byte*> read_data(u64 offset, u64 n_bytes) const;

@@ -76,6 +76,14 @@ f64 load_float(GgufType type, const std::byte* bytes) {
   return static_cast<f64>(value);
 }
 
+// A number of any type but a boolean.
+f64 load_number(GgufType type, const std::byte* bytes) {
+  if (!is_integer(type)) return load_float(type, bytes);
+  const Integer value = load_integer(type, bytes);
+  return value.negative ? static_cast<f64>(static_cast<i64>(value.bits))
+                        : static_cast<f64>(value.bits);
+}
+
 const std::byte* bits_of(const GgufKey& key) {
   return reinterpret_cast<const std::byte*>(&key.bits);
 }
@@ -225,19 +233,18 @@ Result<void> GgufFile::each_string(const GgufKey& key, StringVisitor visit, void
 }
 
 Result<void> GgufFile::read_f32(const GgufKey& key, std::span<f32> out) const {
-  if (key.type != GgufType::array ||
-      (key.element != GgufType::f32 && key.element != GgufType::f64)) {
-    return invalid("the key has the wrong type; it must be an array of floating-point numbers",
-                   key.name);
+  const u64 element_bytes = gguf_number_bytes(key.element);
+  const bool are_numbers = element_bytes > 0 && key.element != GgufType::boolean;
+  if (key.type != GgufType::array || !are_numbers) {
+    return invalid("the key has the wrong type; it must be an array of numbers", key.name);
   }
   TARN_ASSERT(out.size() == key.count);
-  const u64 element_bytes = key.element == GgufType::f64 ? 8 : 4;
   const FileCursor cursor = value_cursor(key);
   return each_block(
       cursor, key.count, element_bytes,
       [&](const std::byte* bytes, u64 begin, u64 n) -> Result<void> {
         for (u64 i = 0; i < n; ++i) {
-          const f64 value = load_float(key.element, bytes + i * element_bytes);
+          const f64 value = load_number(key.element, bytes + i * element_bytes);
           if (std::isfinite(value) && std::fabs(value) > f64{std::numeric_limits<f32>::max()}) {
             return invalid("a number of the array does not fit f32", key.name,
                            {"index", begin + i});

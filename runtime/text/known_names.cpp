@@ -6,8 +6,9 @@
 namespace tarn::text {
 namespace {
 
-// Missing on purpose: "chameleon", "whitespace" and the jina-v1 and jina-v2 names but Spanish's and
-// German's first ones, whose models mask tokens, lower text or separate by rules of their own.
+// llama.cpp's names that are missing on purpose: those of encoders with rules of their own
+// ("jina-v1-en", "jina-v2-code", "jina-v2-de", "jina-v2-es", "whitespace"), "chameleon", and those
+// of characters in place of bytes ("granite-embed-multi-311m", "sarvam-moe", "gemma4" as "gpt2").
 // Names of one family have all rules in common.
 struct PreTokenizerFamily {
   PreTokenizerRules rules;

@@ -102,8 +102,8 @@ Result<PreTokenizerRules> read_pre_tokenizer(const GgufFile& file) {
   const PreTokenizerRules* rules = find_pre_tokenizer(text);
   if (rules == nullptr) {
     return unsupported(
-        "this pre-tokenizer (tokenizer.ggml.pre) is not known; those that llama.cpp has for "
-        "models that write text are, such as gpt-2, llama-bpe, qwen2, tekken and gpt-4o",
+        "this pre-tokenizer (tokenizer.ggml.pre) is not known; known are nearly all of "
+        "llama.cpp's, such as gpt-2, llama-bpe, qwen2, tekken and gpt-4o",
         text);
   }
   return *rules;
@@ -111,12 +111,13 @@ Result<PreTokenizerRules> read_pre_tokenizer(const GgufFile& file) {
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// In Phi-3's files white space after a special token belongs to it; only their names tell.
+// In Phi-3's files white space after a special token belongs to it; only their names tell. A name
+// that is no short text is another model's: no vocabulary needs it.
 Result<bool> is_phi3(const GgufFile& file) {
-  const GgufKey* key = file.find_key("general.name");
-  if (key == nullptr || key->type != GgufType::string || key->bytes > kNameBytesMax) return false;
   Name name;
-  TARN_CHECK(read_name(file, "general.name", name));
+  const Result<void> read = read_name(file, "general.name", name);
+  if (!read && read.error().status == Status::io_failed) return fail(read.error());
+  if (!read || !name.text) return false;
   for (char& c : name.bytes) c = lower(c);
   return name.text->find("phi-3") != std::string_view::npos ||
          name.text->find("phi3") != std::string_view::npos;

@@ -20,6 +20,7 @@ namespace tarn::model::gguf_test {
 namespace {
 
 using test::Bytes;
+using test::GgufId;
 using test::GgufImage;
 using test::MemoryIo;
 
@@ -168,7 +169,7 @@ TEST_CASE("a key that is not used may have any name and any value that lies in t
   image.set_string("tokenizer.huggingface.json", std::string(2 * kMiB, 'j'));
   image.set_strings("notes", texts);
   image.set_strings("none", {});
-  image.set_raw("odd", test::GgufId::kBool, Bytes(1, std::byte{2}));
+  image.set_raw("odd", GgufId::kBool, Bytes(1, std::byte{2}));
   Opened opened(image);
   REQUIRE_MESSAGE(opened.file.has_value(), hint_of(opened.file));
   const GgufFile& file = *opened.file;
@@ -230,7 +231,7 @@ TEST_CASE("arrays are streamed whole, also where they cross the window") {
         std::string::npos);
   CHECK(hint_of(file.read_i32(*file.find_key("scores"), kinds_read)).find("integers") !=
         std::string::npos);
-  CHECK(hint_of(file.read_f32(*file.find_key("kinds"), scores_read)).find("floating") !=
+  CHECK(hint_of(file.read_f32(*file.find_key("texts"), scores_read)).find("numbers") !=
         std::string::npos);
 }
 
@@ -269,6 +270,38 @@ TEST_CASE("an array of any integer type is read as i32 where its values fit") {
     const auto done = opened.file->read_i32(*opened.file->find_key("values"), {&out, 1});
     CHECK(done.has_value() == c.fits);
     if (c.fits) CHECK(out == c.want);
+  }
+}
+
+TEST_CASE("an array of any type of numbers is read as f32") {
+  struct Case {
+    const char* name;
+    u32 type;
+    u64 element_bytes;
+    u64 bits;
+    f32 want;
+  };
+  constexpr Case kCases[] = {
+      {"u8 max", GgufId::kU8, 1, 255, 255.0f},
+      {"i8 min", GgufId::kI8, 1, 0x80, -128.0f},
+      {"i32 -1000", GgufId::kI32, 4, 0xFFFFFC18, -1000.0f},
+      {"u32 max, rounded", GgufId::kU32, 4, 0xFFFFFFFF, 4294967296.0f},
+      {"u64 max, rounded", GgufId::kU64, 8, ~u64{0}, 18446744073709551616.0f},
+      {"i64 -1", GgufId::kI64, 8, ~u64{0}, -1.0f},
+  };
+  for (const Case& c : kCases) {
+    CAPTURE(c.name);
+    Bytes element;
+    test::put_bytes(element, &c.bits, c.element_bytes);
+    GgufImage image;
+    image.set_array("values", c.type, 1, element);
+    image.set_array("flags", GgufId::kBool, 1, std::span(element).first(1));
+    Opened opened(image);
+    REQUIRE(opened.file.has_value());
+    f32 out = 0.0f;
+    REQUIRE(opened.file->read_f32(*opened.file->find_key("values"), {&out, 1}).has_value());
+    CHECK(out == c.want);
+    CHECK_FALSE(opened.file->read_f32(*opened.file->find_key("flags"), {&out, 1}).has_value());
   }
 }
 

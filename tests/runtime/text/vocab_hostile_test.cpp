@@ -97,8 +97,8 @@ void add_key_cases(Cases& cases) {
   cases.bpe("no pre-tokenizer", kFine, without(kPre));
   cases.bpe("an empty pre-tokenizer", kFine, [](GgufImage& i) { i.set_string(kPre, ""); });
   const std::string unknown_pre =
-      "this pre-tokenizer (tokenizer.ggml.pre) is not known; those that llama.cpp has for models "
-      "that write text are, such as gpt-2, llama-bpe, qwen2, tekken and gpt-4o";
+      "this pre-tokenizer (tokenizer.ggml.pre) is not known; known are nearly all of llama.cpp's, "
+      "such as gpt-2, llama-bpe, qwen2, tekken and gpt-4o";
   for (const char* pre : {"GPT-2", "gpt-2 ", "chameleon", "whitespace", "jina-v2-de", "x\x1b[2J"}) {
     cases.bpe(
         std::string("pre-tokenizer ") + pre, unknown_pre,
@@ -132,6 +132,8 @@ void add_key_cases(Cases& cases) {
   cases.bpe("a long general.name", kFine,
             [=](GgufImage& i) { i.set_string("general.name", long_name); });
   cases.bpe("general.name is a number", kFine, [](GgufImage& i) { i.set_u32("general.name", 3); });
+  cases.bpe("general.name has a zero byte", kFine,
+            [](GgufImage& i) { i.set_string("general.name", std::string_view("phi-3\0", 6)); });
   cases.bpe("scores do not matter to a BPE", kFine,
             [](GgufImage& i) { i.set_string(kScores, "none"); });
   cases.spm("merges do not matter to an SPM", kFine,
@@ -179,6 +181,9 @@ void add_token_cases(Cases& cases) {
   cases.spm("infinite scores", kFine, [](TestVocab& v) {
     v.scores.back() = std::numeric_limits<f32>::infinity();
     v.scores[4] = -std::numeric_limits<f32>::infinity();
+  });
+  cases.spm("scores that are integers", kFine, [](GgufImage& i) {
+    i.set_i32s(kScores, std::vector<i32>(sound_spm().texts.size(), -3));
   });
   cases.spm("no scores, no types", kFine, [](GgufImage& i) {
     i.erase_key(kScores);
