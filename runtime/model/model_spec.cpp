@@ -82,26 +82,33 @@ Result<void> Describer::check_kind() {
 // The first part of a split model may have none.
 Result<void> Describer::check_has_weights() {
   if (!file_.tensors().empty() || file_is_ == FileIs::part) return {};
+  if (file_.find_key("tokenizer.ggml.tokens") == nullptr) {
+    return unsupported("the file holds no weights; give the model itself", "");
+  }
   return unsupported("the file holds a vocabulary but no weights; it can only tokenize", "");
 }
 
 Result<void> Describer::check_is_model() {
   TARN_TRY(const auto kind, text("general.type", "model"));
   if (kind == "model") return {};
-  return unsupported("the file is a part of a model (adapter, projector); give the model itself",
-                     kind);
+  return unsupported(
+      "the file is a part of a model (adapter, projector) or made from one (importance matrix); "
+      "give the model itself",
+      kind);
 }
 
 Result<void> Describer::check_splits() {
   TARN_TRY(const auto n_splits, file_.get_u64("split.count"));
   if (n_splits.value_or(1) <= 1) return {};
   file_is_ = FileIs::part;
-  return unsupported("the model is split over several files; join them (gguf-split --merge)",
-                     "split.count");
+  return unsupported(
+      "the model is split over several files; join them (llama-gguf-split --merge FIRST WHOLE)",
+      "split.count");
 }
 
 Result<void> Describer::read_arch() {
   if (file_.find_key("general.architecture") == nullptr) {
+    if (file_is_ == FileIs::part) return {};  // the first file has it
     return invalid("the key is missing", "general.architecture");
   }
   TARN_TRY(arch_, text("general.architecture", ""));

@@ -106,6 +106,10 @@ std::vector<Error> ModelFile::refusals() {
     description_ = std::make_unique<model::ModelDescription>(*described);
     value_of(refusals.note(check_rope_factors()));
   }
+  // Another file of a split model has the vocabulary.
+  const auto n_splits = gguf_.get_u64("split.count");
+  const bool is_part = n_splits && n_splits->value_or(1) > 1;
+  if (is_part && gguf_.find_key("tokenizer.ggml.model") == nullptr) return all;
   const size_t n_before = all.size();
   value_of(text::Tokenizer::check_keys(gguf_, refusals));
   if (all.size() == n_before) value_of(refusals.note(build_tokenizer()));

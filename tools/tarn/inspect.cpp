@@ -109,7 +109,7 @@ void write_tokenizer(const ModelFacts& facts, Json& json) {
   json.key("n_tokens").number(facts.n_tokens);
   json.key("special_tokens").begin_object();
   for (const auto& [name, token] : facts.special_tokens) {
-    json.key(as_utf8(name)).begin_object();
+    json.key(escaped(name)).begin_object();  // unlike as_utf8(), never two alike
     json.key("id").number(token.id);
     write_text(json, "text", token.text);
     json.end_object();
@@ -231,7 +231,9 @@ void print_shape(const ModelFacts& facts) {
 }
 
 void print_types(const ModelFacts& facts) {
-  if (facts.types.empty()) return print_line("tensors", "none: a vocabulary alone");
+  if (facts.types.empty()) {
+    return print_line("tensors", facts.n_tokens > 0 ? "none: a vocabulary alone" : "none");
+  }
   std::printf("parameters    %.3f billion in %s\n", static_cast<f64>(facts.n_elements()) * 1e-9,
               format_bytes(facts.tensors_bytes()).c_str());
   for (const TypeFact& type : facts.types) {
@@ -332,10 +334,8 @@ constexpr const char* kInspectHelp =
     "  tarn inspect model.gguf --json\n"
     "  tarn inspect model.gguf --sha256 HEX   # of the page that the file comes from\n"
     "\nEvery GGUF file is shown, and the exit code is 0, whether it runs here or not. The last "
-    "line "
-    "is \"runs here: yes\", or \"runs here: no: \" and every reason. A file that is no GGUF file, "
-    "or "
-    "damaged, is refused with code 78.\n"
+    "line is \"runs here: yes\", or \"runs here: no: \" and every reason. A file that is no GGUF "
+    "file, damaged, of version 1 or big-endian is refused with code 78.\n"
     "\nThe fields of --json; null: the file does not say it:\n"
     "  gguf_version, file_bytes, n_keys, n_elements, tensors_bytes    numbers\n"
     "  runs_here         true or false\n"

@@ -1,4 +1,4 @@
-// tarn tokenize: prints print ids and pieces of a text; works with vocabulary-only files.
+// tarn tokenize: prints ids and pieces of a text; works with vocabulary-only files.
 #include <algorithm>
 #include <cstdio>
 #include <memory>

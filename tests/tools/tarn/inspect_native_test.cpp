@@ -73,6 +73,13 @@ const Case kCases[] = {
      [](GgufImage& i) { i.tensors.clear(); },
      {"a vocabulary but no weights"},
      false},
+    {"keys alone",
+     [](GgufImage& i) {
+       i.tensors.clear();
+       i.erase_key("tokenizer.ggml.tokens");
+     },
+     {"the file holds no weights", "a key is missing: tokenizer.ggml.tokens"},
+     false},
     {"the first file of several, without tensors",
      [](GgufImage& i) {
        i.tensors.clear();
@@ -85,6 +92,14 @@ const Case kCases[] = {
        i.set_u16("split.no", 1);
        i.set_u16("split.count", 3);
        i.erase_tensor("blk.0.ffn_up.weight");
+     },
+     {"split over several files"},
+     false},
+    {"a later file of several, with tensors alone",
+     [](GgufImage& i) {
+       i.keys.clear();
+       i.set_u16("split.no", 1);
+       i.set_u16("split.count", 3);
      },
      {"split over several files"},
      false},
@@ -245,6 +260,35 @@ TEST_CASE("a model that runs is shown with its facts") {
   CHECK(shown.json["templates"][0]["compiles"].GetBool());
 }
 
+struct OddCase {
+  const char* name;
+  std::function<void(GgufImage&)> bend;
+};
+
+TEST_CASE("odd values that no model needs are no reason") {
+  const std::string zeros("a\0b", 3), long_text(5000, 'x');
+  std::vector<OddCase> cases;
+  for (const char* key : {"general.name", "general.size_label", "general.license",
+                          "tokenizer.chat_template", "tokenizer.chat_template.tool_use"}) {
+    cases.push_back({key, [=](GgufImage& i) { i.set_string(key, zeros); }});
+    cases.push_back({key, [=](GgufImage& i) { i.set_string(key, long_text); }});
+    cases.push_back({key, [=](GgufImage& i) { i.set_string(key, "\xff\xc0\x80{\"}\n"); }});
+    cases.push_back({key, [=](GgufImage& i) { i.set_u32(key, 7); }});
+    cases.push_back({key, [=](GgufImage& i) { i.set_strings(key, {"a", "b"}); }});
+  }
+  cases.push_back({"split.no", [](GgufImage& i) { i.set_string("split.no", "1"); }});
+  for (const OddCase& each : cases) {
+    CAPTURE(each.name);
+    GgufImage image = sound_model();
+    each.bend(image);
+    const Inspected shown(image.bytes());
+    CAPTURE(shown.text.err);
+    CHECK(shown.last_line() == "runs here: yes\n");
+    CHECK_FALSE(shown.json.HasParseError());
+    CHECK(shown.json["reasons"].Empty());
+  }
+}
+
 TEST_CASE("each reason alone is the only one, and tarn run says it and names tarn inspect") {
   for (const Case& each : kCases) {
     const std::string name = each.name;
@@ -286,12 +330,17 @@ TEST_CASE("text of the file reaches a terminal as text") {
   image.set_string("general.architecture", "\x1b[2J");
   image.set_string("tokenizer.chat_template", "{% kettle %}");
   image.set_string("tokenizer.chat_template.\x1b", "x");
+  image.set_u32("tokenizer.ggml.\xfe_token_id", 3);
+  image.set_u32("tokenizer.ggml.\xff_token_id", 4);
   const Inspected shown(image.bytes());
   REQUIRE(shown.text.exit_code == 0);
   CHECK(shown.text.out.find('\x1b') == std::string::npos);
   CHECK(shown.text.out.find("name          red\\x1b[31m\\xff\n") != std::string::npos);
   CHECK(shown.text.out.find("does not compile: ") != std::string::npos);
   CHECK(shown.json["name"] == "red\x1b[31m\xef\xbf\xbd");
+  const auto& special_tokens = shown.json["tokenizer"]["special_tokens"];
+  CHECK(special_tokens["\\xfe"]["id"].GetUint() == 3);
+  CHECK(special_tokens["\\xff"]["id"].GetUint() == 4);
 }
 
 TEST_CASE("a mutated file is shown, or refused in one sentence") {
