@@ -10,12 +10,13 @@ that of ggml-vocab-FAMILY.gguf (its models/), PROGRAM our test_runtime_text. Nee
 Each text is asked four times, with and without add_special and parse_special. --short leaves out
 texts of 100,000 characters, on which llama.cpp's regex engine takes long or ends with its stack.
 
-With --pre the vocabulary is gpt-2's, and says that its pre-tokenizer is NAME ("all": one name of
-each row of our table); each text is asked once.
+With --pre the vocabulary is gpt-2's, and says that its pre-tokenizer is NAME ("all": every name
+that SOURCE has, but for those that we refuse); each text is asked with and without add_special.
 """
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,10 +29,15 @@ FAMILIES = """
 llama-spm phi-3 baichuan gpt-2 mpt llama-bpe qwen2 qwen35 command-r deepseek-coder deepseek-llm
 falcon refact starcoder gemma-4 gpt-neox aquila
 """.split()
+# One name of each row of our table.
 PRES = """
 gpt-2 llama-bpe qwen2 bailingmoe smollm falcon default deepseek-llm deepseek-coder deepseek-v3
 spark2_5 afmoe youtu tiny_aya qwen35 bloom viking tekken gpt-4o granite-embed-multi-97m kimi-k2
 superbpe seed-coder ufakzeka exaone-moe laguna minicpm5 jais-2
+""".split()
+REFUSED = """
+chameleon gemma4 granite-embed-multi-311m jina-v1-en jina-v2-code jina-v2-de jina-v2-es sarvam-moe
+whitespace
 """.split()
 SPECIALS = [
     text.encode()
@@ -65,6 +71,12 @@ SPECIALS = [
 ]
 
 
+def pres_of(source):
+    """The names in llama.cpp's source that we know, too."""
+    text = (Path(source) / "src/llama-vocab.cpp").read_text(encoding="utf-8")
+    return sorted(set(re.findall(r'tokenizer_pre == "([^"]+)"', text)) - set(REFUSED))
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -86,12 +98,12 @@ def main():
         + peer.random_texts(rng, args.n, SPECIALS)
         + ([] if args.short or args.pre else peer.long_texts())
     )
-    requests = [(flags, text) for text in texts for flags in ([0] if args.pre else range(4))]
+    requests = [(flags, text) for text in texts for flags in range(2 if args.pre else 4)]
     with tempfile.TemporaryDirectory() as work:
         oracle = peer.Peer(args.llama, args.library, work)
         folder, families = args.vocabs, args.families
         if args.pre:
-            folder, families = work, PRES if args.pre == ["all"] else args.pre
+            folder, families = work, pres_of(args.llama) if args.pre == ["all"] else args.pre
             for pre in families:
                 gpt2 = Path(args.vocabs) / "ggml-vocab-gpt-2.gguf"
                 peer.write_with_pre(gpt2, pre, Path(work) / f"ggml-vocab-{pre}.gguf")
