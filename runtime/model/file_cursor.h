@@ -13,6 +13,11 @@
 
 namespace tarn::model {
 
+// Reverses a number of n_bytes, which lie in the lower bytes.
+constexpr u64 reversed_bytes(u64 bits, u64 n_bytes) {
+  return __builtin_bswap64(bits) >> (64 - 8 * n_bytes);
+}
+
 class FileCursor {
  public:
   struct Args {
@@ -20,7 +25,8 @@ class FileCursor {
     IoFile file{};
     std::span<std::byte> window{};
     u64 begin = 0;
-    u64 end = 0;  // nothing at or beyond it is read as content
+    u64 end = 0;            // nothing at or beyond it is read as content
+    bool reverses = false;  // numbers lie in the other byte order
   };
   explicit FileCursor(const Args& args);
 
@@ -32,12 +38,13 @@ class FileCursor {
   // Returns the next n_bytes as one piece, valid until the next call; n_bytes <= take_bytes_max().
   Result<const std::byte*> take(u64 n_bytes);
   Result<void> skip(u64 n_bytes);  // reads nothing
+  void reverse_numbers() { args_.reverses = true; }
   template <class T>
   Result<T> number() {
     TARN_TRY(const std::byte* bytes, take(sizeof(T)));
     T value;
     std::memcpy(&value, bytes, sizeof value);
-    return value;
+    return args_.reverses ? static_cast<T>(reversed_bytes(value, sizeof value)) : value;
   }
 
  private:

@@ -81,7 +81,10 @@ Result<void> GgufFile::Reader::read_header() {
   }
   TARN_TRY(out_.version_, cursor_.number<u32>());
   if (out_.version_ != 0 && (out_.version_ & 0xFFFF) == 0) {
-    return unsupported("a big-endian GGUF file; convert it for little-endian machines", "");
+    if (data_ != GgufData::of_any_order) return big_endian();
+    cursor_.reverse_numbers();
+    out_.is_big_endian_ = true;
+    out_.version_ = static_cast<u32>(reversed_bytes(out_.version_, sizeof out_.version_));
   }
   if (out_.version_ < 2 || out_.version_ > 3) {
     return unsupported("this GGUF version is not known here; convert the model to version 3", "",
@@ -191,7 +194,7 @@ Result<void> GgufFile::Reader::read_extent(GgufKey& key) {
   key.offset = cursor_.offset();
   key.bytes = gguf_number_bytes(key.type);
   TARN_TRY(const std::byte* bytes, cursor_.take(key.bytes));
-  std::memcpy(&key.bits, bytes, key.bytes);
+  key.bits = out_.number_bits(bytes, key.type);
   return {};
 }
 

@@ -103,7 +103,7 @@ struct GgufKey {
   u64 count = 1;                    // elements of an array
   u64 offset = 0;  // of the value in the file: of the first element, of a string's first byte
   u64 bytes = 0;   // of the value in the file; of an array of strings with their lengths
-  u64 bits = 0;    // a number or boolean as it lies in the file, the upper bytes zero
+  u64 bits = 0;    // of a number or boolean, the upper bytes zero
 };
 
 struct GgufTensor {
@@ -115,8 +115,9 @@ struct GgufTensor {
   u64 bytes = 0;               // 0 where the type is unknown
 };
 
-// Whether the tensors' data must be there: a plan needs the file's directory alone.
-enum class GgufData : u8 { needed, may_miss };
+// Whether the tensors' data must be there: a plan needs the file's directory alone. A file for
+// big-endian machines can be read where only its directory is used.
+enum class GgufData : u8 { needed, may_miss, of_any_order };
 
 class GgufFile {
  public:
@@ -127,6 +128,7 @@ class GgufFile {
                                GgufData data = GgufData::needed);
 
   u32 version() const { return version_; }
+  bool is_big_endian() const { return is_big_endian_; }
   u64 file_bytes() const { return file_bytes_; }
   u64 missing_bytes() const { return missing_bytes_; }  // of the tensors' data
   u64 data_offset() const { return data_offset_; }
@@ -159,10 +161,12 @@ class GgufFile {
  private:
   class Reader;
   FileCursor value_cursor(const GgufKey& key) const;
+  u64 number_bits(const std::byte* bytes, GgufType type) const;
 
   IoBackend* io_ = nullptr;
   IoFile file_{};
   u32 version_ = 0;
+  bool is_big_endian_ = false;
   u64 file_bytes_ = 0;
   u64 missing_bytes_ = 0;
   u64 data_offset_ = 0;

@@ -2,6 +2,7 @@
 // type, or the call is an error (class G5).
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -54,38 +55,27 @@ bool is_integer(GgufType type) {
   return !is_other && gguf_number_bytes(type) > 0;
 }
 
-Integer load_integer(GgufType type, const std::byte* bytes) {
+Integer to_integer(GgufType type, u64 bits) {
   const u64 n_bytes = gguf_number_bytes(type);
   const bool is_signed = type == GgufType::i8 || type == GgufType::i16 || type == GgufType::i32 ||
                          type == GgufType::i64;
-  Integer out;
-  std::memcpy(&out.bits, bytes, n_bytes);
+  Integer out{.bits = bits};
   out.negative = is_signed && (out.bits >> (8 * n_bytes - 1)) != 0;
   if (out.negative && n_bytes < 8) out.bits |= ~u64{0} << 8 * n_bytes;
   return out;
 }
 
-f64 load_float(GgufType type, const std::byte* bytes) {
-  if (type == GgufType::f64) {
-    f64 value;
-    std::memcpy(&value, bytes, sizeof value);
-    return value;
-  }
-  f32 value;
-  std::memcpy(&value, bytes, sizeof value);
-  return static_cast<f64>(value);
+f64 to_float(GgufType type, u64 bits) {
+  if (type == GgufType::f64) return std::bit_cast<f64>(bits);
+  return static_cast<f64>(std::bit_cast<f32>(static_cast<u32>(bits)));
 }
 
 // A number of any type but a boolean.
-f64 load_number(GgufType type, const std::byte* bytes) {
-  if (!is_integer(type)) return load_float(type, bytes);
-  const Integer value = load_integer(type, bytes);
+f64 to_number(GgufType type, u64 bits) {
+  if (!is_integer(type)) return to_float(type, bits);
+  const Integer value = to_integer(type, bits);
   return value.negative ? static_cast<f64>(static_cast<i64>(value.bits))
                         : static_cast<f64>(value.bits);
-}
-
-const std::byte* bits_of(const GgufKey& key) {
-  return reinterpret_cast<const std::byte*>(&key.bits);
 }
 
 // Reads an array's elements in blocks through the window, and calls load(block, n) for n of them.
@@ -142,7 +132,15 @@ FileCursor GgufFile::value_cursor(const GgufKey& key) const {
                      .file = file_,
                      .window = window_,
                      .begin = key.offset,
-                     .end = key.offset + key.bytes});
+                     .end = key.offset + key.bytes,
+                     .reverses = is_big_endian_});
+}
+
+u64 GgufFile::number_bits(const std::byte* bytes, GgufType type) const {
+  const u64 n_bytes = gguf_number_bytes(type);
+  u64 bits = 0;
+  std::memcpy(&bits, bytes, n_bytes);
+  return is_big_endian_ ? reversed_bytes(bits, n_bytes) : bits;
 }
 
 Result<const std::byte*> GgufFile::read_data(u64 offset, u64 n_bytes) const {
@@ -157,7 +155,7 @@ Result<std::optional<u64>> GgufFile::get_u64(std::string_view name) const {
   if (!is_integer(key->type)) {
     return invalid("the key has the wrong type; it must be an integer", name);
   }
-  const Integer value = load_integer(key->type, bits_of(*key));
+  const Integer value = to_integer(key->type, key->bits);
   if (value.negative) return invalid("the key's value is negative", name);
   return std::optional<u64>(value.bits);
 }
@@ -168,7 +166,7 @@ Result<std::optional<f64>> GgufFile::get_f64(std::string_view name) const {
   if (key->type != GgufType::f32 && key->type != GgufType::f64) {
     return invalid("the key has the wrong type; it must be a floating-point number", name);
   }
-  const f64 value = load_float(key->type, bits_of(*key));
+  const f64 value = to_float(key->type, key->bits);
   if (!std::isfinite(value)) return invalid("the key's value is not a finite number", name);
   return std::optional<f64>(value);
 }
@@ -244,7 +242,8 @@ Result<void> GgufFile::read_f32(const GgufKey& key, std::span<f32> out) const {
       cursor, key.count, element_bytes,
       [&](const std::byte* bytes, u64 begin, u64 n) -> Result<void> {
         for (u64 i = 0; i < n; ++i) {
-          const f64 value = load_number(key.element, bytes + i * element_bytes);
+          const f64 value =
+              to_number(key.element, number_bits(bytes + i * element_bytes, key.element));
           if (std::isfinite(value) && std::fabs(value) > f64{std::numeric_limits<f32>::max()}) {
             return invalid("a number of the array does not fit f32", key.name,
                            {"index", begin + i});
@@ -265,7 +264,8 @@ Result<void> GgufFile::read_i32(const GgufKey& key, std::span<i32> out) const {
   return each_block(cursor, key.count, element_bytes,
                     [&](const std::byte* bytes, u64 begin, u64 n) -> Result<void> {
                       for (u64 i = 0; i < n; ++i) {
-                        const Integer value = load_integer(key.element, bytes + i * element_bytes);
+                        const Integer value = to_integer(
+                            key.element, number_bits(bytes + i * element_bytes, key.element));
                         const i64 number = static_cast<i64>(value.bits);
                         const bool fits = value.negative
                                               ? number >= std::numeric_limits<i32>::min()

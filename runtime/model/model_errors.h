@@ -22,6 +22,10 @@ inline Unexpected unsupported(const char* hint, std::string_view detail, Figure 
       {.status = Status::unsupported, .hint = hint, .detail = Detail(detail), .figures = {{a}}});
 }
 
+inline Unexpected big_endian() {
+  return unsupported("a big-endian GGUF file; convert it for little-endian machines", "");
+}
+
 inline Unexpected out_of_memory(const char* hint, const Bump& memory) {
   return fail({.status = Status::over_budget,
                .hint = hint,

@@ -74,6 +74,7 @@ Result<std::string_view> Describer::text(std::string_view key, std::string_view 
 
 // Files that are no models are refused before any other check.
 Result<void> Describer::check_kind() {
+  if (file_.is_big_endian()) TARN_CHECK(note(big_endian()));
   TARN_CHECK(note(check_splits()));
   TARN_CHECK(note(check_has_weights()));
   return note(check_is_model());

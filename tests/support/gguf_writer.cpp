@@ -172,4 +172,54 @@ Bytes GgufImage::bytes() const {
   return out;
 }
 
+namespace {
+
+// Reverses the numbers of a file's directory, one behind the other.
+class Reverser {
+ public:
+  explicit Reverser(Bytes& file) : file_(file) {}
+
+  u64 number(u64 n_bytes) {
+    u64 value = 0;
+    std::memcpy(&value, &file_.at(at_), n_bytes);
+    const auto begin = file_.begin() + static_cast<std::ptrdiff_t>(at_);
+    std::reverse(begin, begin + static_cast<std::ptrdiff_t>(n_bytes));
+    at_ += n_bytes;
+    return value;
+  }
+  void text() { at_ += number(8); }
+  void value(u64 type) {
+    constexpr u64 kNumberBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};  // by GgufId
+    if (type == GgufId::kString) return text();
+    if (type != GgufId::kArray) return static_cast<void>(number(kNumberBytes[type]));
+    const u64 element = number(4);
+    for (u64 n = number(8); n > 0; --n) value(element);
+  }
+  void skip(u64 n_bytes) { at_ += n_bytes; }
+
+ private:
+  Bytes& file_;
+  u64 at_ = 0;
+};
+
+}  // namespace
+
+Bytes big_endian(Bytes file) {
+  Reverser reverser(file);
+  reverser.skip(4);  // magic
+  reverser.number(4);
+  u64 n_tensors = reverser.number(8);
+  for (u64 n = reverser.number(8); n > 0; --n) {
+    reverser.text();
+    reverser.value(reverser.number(4));
+  }
+  for (; n_tensors > 0; --n_tensors) {
+    reverser.text();
+    for (u64 n = reverser.number(4); n > 0; --n) reverser.number(8);
+    reverser.number(4);
+    reverser.number(8);
+  }
+  return file;
+}
+
 }  // namespace tarn::test

@@ -85,4 +85,7 @@ struct GgufImage {
   Bytes bytes() const;          // the file
 };
 
+// Returns a valid file as big-endian machines have it; the tensors' data stays as it is.
+Bytes big_endian(Bytes file);
+
 }  // namespace tarn::test

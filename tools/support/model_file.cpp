@@ -44,7 +44,8 @@ ModelFile::ModelFile(const std::string& path) : path_(path) {
             .backend;
   file_ = value_of(io_->open({.path = path.c_str()}));
   bump_ = Bump(memory_.subspan(io_bytes));
-  gguf_ = value_of(model::GgufFile::read(*io_, file_, bump_));
+  // The description refuses what inspect alone can show.
+  gguf_ = value_of(model::GgufFile::read(*io_, file_, bump_, model::GgufData::of_any_order));
 }
 
 ModelFile::~ModelFile() {

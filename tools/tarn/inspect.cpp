@@ -152,6 +152,7 @@ void print_as_json(const model::GgufFile& file, const ModelFacts& facts,
   Json json;
   json.begin_object();
   json.key("gguf_version").number(file.version());
+  json.key("big_endian").boolean(file.is_big_endian());
   json.key("file_bytes").number(file.file_bytes());
   json.key("n_keys").number(file.keys().size());
   if (!sha256.empty()) json.key("sha256").text(sha256);
@@ -298,8 +299,9 @@ void print_tensors(const model::GgufFile& file) {
 void print_as_text(const model::GgufFile& file, const ModelFacts& facts,
                    const std::string& sha256) {
   print_tensors(file);
-  std::printf("GGUF version %u, %s, %zu keys, %zu tensors\n", file.version(),
-              format_bytes(file.file_bytes()).c_str(), file.keys().size(), file.tensors().size());
+  std::printf("GGUF version %u%s, %s, %zu keys, %zu tensors\n", file.version(),
+              file.is_big_endian() ? ", big-endian" : "", format_bytes(file.file_bytes()).c_str(),
+              file.keys().size(), file.tensors().size());
   if (!sha256.empty()) print_line("SHA-256", sha256);
   print_line("architecture", shown(facts.arch));
   if (facts.name) print_line("name", shown(facts.name));
@@ -335,10 +337,10 @@ constexpr const char* kInspectHelp =
     "  tarn inspect model.gguf --sha256 HEX   # of the page that the file comes from\n"
     "\nEvery GGUF file is shown, and the exit code is 0, whether it runs here or not. The last "
     "line is \"runs here: yes\", or \"runs here: no: \" and every reason. A file that is no GGUF "
-    "file, damaged, of version 1 or big-endian is refused with code 78.\n"
+    "file, damaged or of version 1 is refused with code 78.\n"
     "\nThe fields of --json; null: the file does not say it:\n"
     "  gguf_version, file_bytes, n_keys, n_elements, tensors_bytes    numbers\n"
-    "  runs_here         true or false\n"
+    "  runs_here, big_endian    true or false\n"
     "  reasons           texts, why it does not run here\n"
     "  sha256            with --hash or --sha256\n"
     "  arch, name, size, license    texts\n"

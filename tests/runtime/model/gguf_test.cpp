@@ -31,8 +31,11 @@ struct Opened {
   Bump bump{memory};
   Result<GgufFile> file = fail({});
 
-  explicit Opened(const GgufImage& image) : bytes(image.bytes()) { read(); }
-  void read() { file = GgufFile::read(io, io.add(bytes), bump); }
+  explicit Opened(const GgufImage& image) : Opened(image.bytes()) {}
+  explicit Opened(Bytes file_bytes, GgufData data = GgufData::needed)
+      : bytes(std::move(file_bytes)) {
+    file = GgufFile::read(io, io.add(bytes), bump, data);
+  }
 };
 
 template <class T>
@@ -233,6 +236,42 @@ TEST_CASE("arrays are streamed whole, also where they cross the window") {
         std::string::npos);
   CHECK(hint_of(file.read_f32(*file.find_key("texts"), scores_read)).find("numbers") !=
         std::string::npos);
+}
+
+TEST_CASE("the directory of a big-endian file reads alike, where it may be of any order") {
+  const Bytes bytes = test::big_endian(sample().bytes());
+  CHECK(hint_of(Opened(bytes).file).find("big-endian") != std::string::npos);
+  CHECK(hint_of(Opened(bytes, GgufData::may_miss).file).find("big-endian") != std::string::npos);
+  const Opened native(sample()), other(bytes, GgufData::of_any_order);
+  REQUIRE_MESSAGE(other.file.has_value(), hint_of(other.file));
+  CHECK(other.file->is_big_endian());
+  CHECK_FALSE(native.file->is_big_endian());
+  CHECK(other.file->version() == native.file->version());
+  REQUIRE(other.file->keys().size() == native.file->keys().size());
+  for (const GgufKey& key : native.file->keys()) {
+    CAPTURE(std::string(key.name));
+    const GgufKey* found = other.file->find_key(key.name);
+    REQUIRE(found != nullptr);
+    CHECK(found->type == key.type);
+    CHECK(found->count == key.count);
+    CHECK(found->bits == key.bits);
+  }
+  Collected texts;
+  REQUIRE(other.file->each_string(*other.file->find_key("a.texts"), collect, &texts).has_value());
+  CHECK(texts.texts.size() == 4);
+  f32 reals[2];
+  REQUIRE(other.file->read_f32(*other.file->find_key("a.f32s"), reals).has_value());
+  CHECK(reals[1] == -2.0f);
+  i32 integers[2];
+  REQUIRE(other.file->read_i32(*other.file->find_key("a.i32s"), integers).has_value());
+  CHECK(integers[1] == -4);
+  for (const GgufTensor& tensor : native.file->tensors()) {
+    const GgufTensor* found = other.file->find_tensor(tensor.name);
+    REQUIRE(found != nullptr);
+    CHECK(found->dims[0] == tensor.dims[0]);
+    CHECK(found->offset == tensor.offset);
+    CHECK(found->bytes == tensor.bytes);
+  }
 }
 
 TEST_CASE("an array of any integer type is read as i32 where its values fit") {

@@ -312,6 +312,25 @@ TEST_CASE("each reason alone is the only one, and tarn run says it and names tar
   }
 }
 
+TEST_CASE("a big-endian file is shown, and refused for that alone") {
+  const Inspected shown(test::big_endian(sound_model().bytes()));
+  check_reasons(shown, {"a big-endian GGUF file"});
+  CHECK(shown.reasons().size() == 1);
+  CHECK(shown.json["big_endian"].GetBool());
+  CHECK(shown.json["shape"]["kv_heads"].GetUint() == 2);
+  CHECK(shown.json["tokenizer"]["special_tokens"]["bos"]["text"] == "<s>");
+  CHECK(shown.text.out.find("GGUF version 3, big-endian, ") != std::string::npos);
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"run", "-m", shown.file.path(), "-p", "a", "-c", "32"},
+        std::vector<std::string>{"plan", "-m", shown.file.path(), "-c", "32"},
+        std::vector<std::string>{"quantize", shown.file.path(), shown.file.path() + "2", "f16"}}) {
+    const test::Ended ended = test::run_tarn(words);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == 78);
+    CHECK(ended.err.find("a big-endian GGUF file") != std::string::npos);
+  }
+}
+
 TEST_CASE("all reasons together are all shown") {
   GgufImage image = sound_model();
   std::vector<const char*> says;
