@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -155,10 +156,11 @@ constexpr Case kCases[] = {
     {"one row of one block", 1, 1, 1, Codes::random, Acts::normal},
     {"a tile and a bit", 21, 3, 2, Codes::random, Acts::normal},
     {"prefill", 70, 2, 33, Codes::random, Acts::normal},
-    {"largest codes times 127", 17, 2, 5, Codes::all_ones, Acts::all_positive},
-    {"largest codes times -127", 17, 2, 9, Codes::all_ones, Acts::all_negative},
-    {"smallest codes times 127", 17, 2, 9, Codes::all_zeros, Acts::all_positive},
-    {"stored -128 times -127", 17, 2, 5, Codes::sign_bits, Acts::all_negative},
+    {"blocks of 32 beyond a multiple of 256", 17, 18, 2, Codes::random, Acts::normal},
+    {"largest weights times 127", 17, 2, 5, Codes::largest, Acts::all_positive},
+    {"largest weights times -127", 17, 2, 9, Codes::largest, Acts::all_negative},
+    {"smallest weights times 127", 17, 2, 9, Codes::smallest, Acts::all_positive},
+    {"smallest weights times -127", 17, 2, 5, Codes::smallest, Acts::all_negative},
 };
 
 TEST_CASE("products agree with the f64 oracle and the generic bits on every ISA") {
@@ -188,21 +190,54 @@ TEST_CASE("products agree with the f64 oracle and the generic bits on every ISA"
   }
 }
 
-TEST_CASE("each of mxfp4's scales, subnormal ones too, has the generic bits on every ISA") {
+// The scales that a block can have at its ends: zeros, subnormal, largest, infinite, NaN.
+constexpr u16 kOddHalves[] = {0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400,
+                              0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0x3C00};
+constexpr u32 kOdd = std::size(kOddHalves), kOddRows = 256;
+
+// Row r's blocks get scale r, of all exponents, or of all pairs of the halves above.
+template <class Type>
+void put_odd_scales(u32 row, u8* block) {
+  u8* d = block + Type::kHead[0].at;
+  if constexpr (Type::kHead[0].n_bytes == 1) {
+    *d = static_cast<u8>(row);
+  } else {
+    std::memcpy(d, &kOddHalves[row % kOdd], sizeof(u16));
+  }
+  if constexpr (HasMinimum<Type>) {
+    std::memcpy(block + Type::kHead[1].at, &kOddHalves[row / kOdd % kOdd], sizeof(u16));
+  }
+}
+
+bool same_or_both_nan(f32 a, f32 b) {
+  return same_bits(&a, &b, 1) || (std::isnan(a) && std::isnan(b));
+}
+
+TEST_CASE("scales of every kind, subnormal and infinite ones too, give the same on every ISA") {
   tarn::test::Random random(tarn::test::seed_from_environment());
   CAPTURE(random.seed());
-  Problem p =
-      make_problem(random, TensorType::mxfp4, 256, 32, 3, Codes::random, Acts::all_positive);
-  for (u32 e = 0; e < 256; ++e) p.rows[e * row_bytes(p.type, p.k)] = static_cast<u8>(e);
-  p.tiled = test::tile_matrix(tile_rows_generic, p.type, p.rows, p.n_out, p.k);
-  const std::vector<f32> want = run(matmul_generic, p, whole(p));
-  for (const CpuTable& table : test::runnable_tables()) {
-    CAPTURE(table.isa);
-    for (const u32 n_acts : {1u, 3u}) {
-      Call call = whole(p);
-      call.n_acts = n_acts;
-      const std::vector<f32> got = run(table.matmul, p, call);
-      REQUIRE(same_bits(got.data(), want.data(), got.size()));
+  for (const TypeTraits& traits : kTypeTraits) {
+    if (traits.block_elems == 1) continue;
+    CAPTURE(traits.name);
+    Problem p = make_problem(random, traits.type, kOddRows, traits.block_elems, 3);
+    for (u32 row = 0; row < kOddRows; ++row) {
+      QuantTypes::visit(traits.type, [&]<class Type>(Type) {
+        put_odd_scales<Type>(row, p.rows.data() + row * traits.block_bytes);
+      });
+    }
+    p.tiled = test::tile_matrix(tile_rows_generic, p.type, p.rows, p.n_out, p.k);
+    const std::vector<f32> want = run(matmul_generic, p, whole(p));
+    for (const CpuTable& table : test::runnable_tables()) {
+      CAPTURE(table.isa);
+      for (const u32 n_acts : {1u, 3u}) {
+        Call call = whole(p);
+        call.n_acts = n_acts;
+        const std::vector<f32> got = run(table.matmul, p, call);
+        for (u64 i = 0; i < got.size(); ++i) {
+          CAPTURE(i);
+          REQUIRE(same_or_both_nan(got[i], want[i]));
+        }
+      }
     }
   }
 }

@@ -1,10 +1,12 @@
 // Rows of any tensor type as a file holds them: random codes and scales, with finite f16 scales of
-// sensible size; or every code at one end of its range, which is where narrow integers overflow.
+// sensible size; or every weight at one end of its range, which is where narrow integers overflow,
+// and a block's small scales at one end of theirs.
 #pragma once
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -15,7 +17,7 @@
 
 namespace tarn::kernels::test {
 
-enum class Codes { random, all_ones, all_zeros, sign_bits };
+enum class Codes { random, largest, smallest };
 
 struct FreeBytes {
   void operator()(u8* bytes) const { std::free(bytes); }
@@ -29,6 +31,30 @@ inline AlignedBytes aligned_bytes(u64 n_bytes) {
 inline void put_f16(u8* at, f32 value) {
   const u16 half = f32_to_f16(value);
   std::memcpy(at, &half, sizeof half);
+}
+
+// The byte whose codes all mean the type's largest weight, or its smallest.
+template <class Type>
+u8 byte_of_codes(Codes codes) {
+  const bool is_largest = codes == Codes::largest;
+  if constexpr (HasTable<Type>) {
+    const i32 weight = is_largest ? Type::kMost : Type::kLeast;
+    const auto* at = std::find(std::begin(Type::kTable), std::end(Type::kTable), weight);
+    return static_cast<u8>((at - std::begin(Type::kTable)) * 0x11);
+  } else if constexpr (Type::kPlanes[0].bits == 8) {
+    return is_largest ? 0x7F : 0x80;
+  }
+  return is_largest ? 0xFF : 0x00;
+}
+
+template <class Type>
+void put_ends(tarn::test::Random& random, Codes codes, u8* block) {
+  std::fill_n(block, Type::kTraits.block_bytes, byte_of_codes<Type>(codes));
+  if constexpr (HasScales<Type>) {
+    constexpr u8 kEnds[] = {0x00, 0xFF, 0x80, 0x7F};
+    const HeadPart& part = Type::kHead[std::size(Type::kHead) - 1];
+    std::fill_n(block + part.at, part.n_bytes, kEnds[random.below(std::size(kEnds))]);
+  }
 }
 
 // Finite scales over a block's random bits: values of the order of 0.1.
@@ -51,10 +77,7 @@ inline std::vector<u8> random_rows(tarn::test::Random& random, TensorType type, 
                                    Codes codes = Codes::random) {
   std::vector<u8> rows(n_rows * row_bytes(type, k));
   const TypeTraits& traits = type_traits(type);
-  constexpr u8 kFill[] = {0, 0xFF, 0x00, 0x80};
-  for (u8& byte : rows) {
-    byte = codes == Codes::random ? static_cast<u8>(random.next()) : kFill[static_cast<u32>(codes)];
-  }
+  for (u8& byte : rows) byte = static_cast<u8>(random.next());
   for (u64 at = 0; at < rows.size(); at += traits.block_bytes) {
     u8* block = rows.data() + at;
     const f32 value = random.uniform(-1.0f, 1.0f);
@@ -71,7 +94,10 @@ inline std::vector<u8> random_rows(tarn::test::Random& random, TensorType type, 
         break;
       }
       default:
-        QuantTypes::visit(type, [&]<class Type>(Type) { put_scales<Type>(random, block); });
+        QuantTypes::visit(type, [&]<class Type>(Type) {
+          if (codes != Codes::random) put_ends<Type>(random, codes, block);
+          put_scales<Type>(random, block);
+        });
     }
   }
   return rows;
