@@ -10,7 +10,8 @@
 namespace tarn::kernels {
 namespace {
 
-constexpr u32 kHeadBytesMax = 24;
+template <class Type>
+constexpr u32 kHeadBytes = kTileOf<Type>.strips / kTileRows;
 
 // unpack.h's class for one byte of one row.
 struct OneByte {
@@ -41,29 +42,13 @@ f32 e8m0_at(const u8* byte) {
   return std::bit_cast<f32>(e < 2 ? (e + 1) << 21 : (e - 1) << 23);
 }
 
-// Bits of a plane in the file: of element e of strip s.
 u32 bits_in_file(const Plane& plane, const u8* block, u32 s, u32 e) {
-  const u8* at = block + plane.at;
-  switch (plane.bits) {
-    case 8:
-      return at[s * kStripElems + e];
-    case 4:
-      if (plane.strips == 1) return u32{at[s * 16 + e % 16]} >> (e / 16 * 4) & 15u;
-      if (plane.strips == 2) return u32{at[s / 2 * 32 + e]} >> (s % 2 * 4) & 15u;
-      return u32{at[s / 4 * 64 + s % 2 * 32 + e]} >> (s % 4 / 2 * 4) & 15u;
-    case 2:
-      return u32{at[s / 4 * 32 + e]} >> (s % 4 * 2) & 3u;
-    default:
-      if (plane.strips == 1) return u32{at[s * 4 + e / 8]} >> (e % 8) & 1u;
-      return u32{at[e]} >> s & 1u;
-  }
+  const BitPlace place = place_in_file(plane, s, e);
+  return u32{block[plane.at + place.byte]} >> place.shift & ((1u << plane.bits) - 1);
 }
 
 // Where a plane's bits of element e of row `row` lie behind the plane's first byte of a strip.
-struct TilePlace {
-  u32 byte, shift;
-};
-TilePlace place_in_tile(const Plane& plane, u32 row, u32 e) {
+BitPlace place_in_tile(const Plane& plane, u32 row, u32 e) {
   const u32 group = e / 4, in_row = row * 4 + e % 4;
   switch (plane.bits) {
     case 8:
@@ -118,7 +103,7 @@ void finish_codes(Strip& strip) {
 template <class Type>
 Strip from_file(const u8* block, u32 strip_idx) {
   Strip strip{};
-  u8 head[kHeadBytesMax];
+  u8 head[kHeadBytes<Type>];
   u32 n_head = 0;
   for (const HeadPart& part : Type::kHead) {
     std::memcpy(head + n_head, block + part.at, part.n_bytes);
@@ -138,7 +123,7 @@ Strip from_file(const u8* block, u32 strip_idx) {
 template <class Type>
 Strip from_tile(const u8* block, u32 row, u32 strip_idx) {
   Strip strip{};
-  u8 head[kHeadBytesMax];
+  u8 head[kHeadBytes<Type>];
   u32 n_head = 0;
   for (const HeadPart& part : Type::kHead) {
     for (u32 i = 0; i < part.n_bytes; i += part.unit, n_head += part.unit) {
@@ -149,7 +134,7 @@ Strip from_tile(const u8* block, u32 row, u32 strip_idx) {
   const u8* at = block + kTileOf<Type>.strips + u64{strip_idx} * kTileOf<Type>.strip_bytes;
   for (const Plane& plane : Type::kPlanes) {
     for (u32 e = 0; e < kStripElems; ++e) {
-      const TilePlace place = place_in_tile(plane, row, e);
+      const BitPlace place = place_in_tile(plane, row, e);
       const u32 bits = u32{at[place.byte]} >> place.shift & ((1u << plane.bits) - 1);
       strip.codes[e] |= static_cast<u8>(bits << plane.shift);
     }
@@ -170,7 +155,7 @@ void to_tile(const u8* source, u8* block, u32 row) {
   for (u32 s = 0; s < kStripsOf<Type>; ++s) {
     for (const Plane& plane : Type::kPlanes) {
       for (u32 e = 0; e < kStripElems; ++e) {
-        const TilePlace place = place_in_tile(plane, row, e);
+        const BitPlace place = place_in_tile(plane, row, e);
         at[place.byte] |= static_cast<u8>(bits_in_file(plane, source, s, e) << place.shift);
       }
       at += 64 * plane.bits;
@@ -179,6 +164,22 @@ void to_tile(const u8* source, u8* block, u32 row) {
 }
 
 }  // namespace
+
+BitPlace place_in_file(const Plane& plane, u32 s, u32 e) {
+  switch (plane.bits) {
+    case 8:
+      return {s * kStripElems + e, 0};
+    case 4:
+      if (plane.strips == 1) return {s * 16 + e % 16, e / 16 * 4};
+      if (plane.strips == 2) return {s / 2 * 32 + e, s % 2 * 4};
+      return {s / 4 * 64 + s % 2 * 32 + e, s % 4 / 2 * 4};
+    case 2:
+      return {s / 4 * 32 + e, s % 4 * 2};
+    default:
+      if (plane.strips == 1) return {s * 4 + e / 8, e % 8};
+      return {e, s};
+  }
+}
 
 Strip strip_from_file(TensorType type, const u8* block, u32 strip_idx) {
   Strip strip{};

@@ -4,7 +4,7 @@
 //   value of element e = f32(codes[e] - zero) * (d * scale[e / 16]) - dmin * min[e / 16]
 //
 // with scale = 1 and min = 0 for the types that lack them; a type that adds its minimum (q4_1) has
-// min = 1 and its negative as dmin. codes[e] is the weight above the type's least one.
+// min = 1 and its negative as dmin.
 #pragma once
 
 #include "kernels/quant/tensor_type.h"
@@ -12,8 +12,8 @@
 namespace tarn::kernels {
 
 struct Strip {
-  u8 codes[kStripElems];  // unsigned; q8_0: stored byte + 128
-  i32 zero;               // the code that means 0: 128, 8, 16, 0, 0, 32
+  u8 codes[kStripElems];  // the weight above the type's least one; q8_0: stored byte + 128
+  i32 zero;               // the code that means 0
   f32 d, dmin;
   i32 scale[2];  // one per 16 elements
   i32 min[2];
@@ -23,6 +23,12 @@ struct Strip {
 Strip strip_from_file(TensorType type, const u8* block, u32 strip_idx);
 // `block` is the first byte of the 16 rows' blocks in the tile.
 Strip strip_from_tile(TensorType type, const u8* block, u32 row, u32 strip_idx);
+// Where a plane's bits of element e of a block's strip lie behind the plane's first byte.
+struct BitPlace {
+  u32 byte, shift;
+};
+BitPlace place_in_file(const Plane& plane, u32 strip_idx, u32 e);
+
 // Writes a block of the file, as it is, into row `row` (0..15) of a tile, whose bits there must be
 // zero.
 void block_to_tile(TensorType type, const u8* source, u8* block, u32 row);

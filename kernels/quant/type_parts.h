@@ -1,5 +1,5 @@
-// The words in which a tensor type is told, in its file in types/: how the parts of a block lie in
-// the file and in a tile, what its codes mean, and which term its product has.
+// The terms in which a type's file in types/ describes it: how the parts of a block lie in the file
+// and in a tile, what its codes mean, and which term its product has.
 //
 // A strip is 32 consecutive k of one row. Element e of a strip has the stored code
 //
@@ -107,7 +107,9 @@ inline constexpr TileLayout kTileOf = tile_layout<Type>();
 template <class Type>
 inline constexpr u32 kStripsOf = Type::kTraits.block_elems / kStripElems;
 
-// The optional members of a type.
+// The optional members of a type. kScales scales within a block, and as many minima where it has a
+// minimum, are kScaleLeast .. kScaleMost. The head's last part holds them: as they are, or as
+// read_scales() takes them apart (V: unpack.h) and write_scales() puts them together.
 template <class Type>
 concept HasTable = requires {
   Type::kTable;
@@ -115,7 +117,7 @@ concept HasTable = requires {
 template <class Type>
 concept HasScales = requires {
   Type::kScales;
-};  // scales within a block: their number
+};
 template <class Type>
 concept AddsMinimum = requires {
   Type::kAddsMinimum;

@@ -1,5 +1,6 @@
 // Builds a file's block of a quantised tensor type from plain numbers: the inverse of
-// kernels/quant/strip.h, for programs that make files.
+// kernels/quant/strip.h, from the same description of the type (kernels/quant/types), for programs
+// that make files.
 //
 //   value of element e = level(codes[e]) * (d * scale) - dmin * minimum
 //
@@ -21,7 +22,7 @@ struct BlockParts {
   std::array<u8, kBlockElemsMax> codes{};  // unsigned; as many as the type's block has elements
   std::array<i32, 16> scales{};            // as many as the type has sub-blocks; not if d is alone
   std::array<i32, 16> minima{};            // the same
-  u16 d = 0;                               // f16 bits; mxfp4: the exponent's byte
+  u16 d = 0;                               // f16 bits, or the exponent's byte
   u16 dmin = 0;                            // f16 bits, in types with minima or an offset
 };
 
@@ -37,6 +38,7 @@ struct BlockForm {
   i32 code_most;
   i32 code_of_zero;            // 0 for types with minima
   std::span<const i8> levels;  // by code; empty: code - code_of_zero
+  bool has_exponent;           // d is 2^(byte - 128)
   void (*put)(const BlockParts& parts, u8* zeroed_block);
 
   bool has_minima() const { return minima.most > 0; }

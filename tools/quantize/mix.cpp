@@ -4,6 +4,8 @@
 #include <charconv>
 #include <iterator>
 
+#include "platform/base/assert.h"
+
 namespace tarn::tools {
 namespace {
 
@@ -45,8 +47,10 @@ constexpr TypeRow kTypeRows[] = {
 constexpr u32 kFileTypeQ4KM = 15;
 
 const TypeRow& row_of(TensorType type) {
-  return *std::find_if(std::begin(kTypeRows), std::end(kTypeRows),
-                       [&](const TypeRow& row) { return row.type == type; });
+  const TypeRow* found = std::find_if(std::begin(kTypeRows), std::end(kTypeRows),
+                                      [&](const TypeRow& row) { return row.type == type; });
+  TARN_ASSERT(found != std::end(kTypeRows));
+  return *found;
 }
 
 TensorType type_in_q4_k_m(const MixModel& model, std::string_view name) {
@@ -65,6 +69,18 @@ std::string quant_names() {
   std::string names;
   for (const auto& traits : kernels::kTypeTraits) names += std::string(traits.name) + ", ";
   return names + "q4_k_m";
+}
+
+std::string replacement_names() {
+  std::string names;
+  for (const TypeRow& row : kTypeRows) {
+    if (row.shorter == row.type) continue;
+    if (!names.empty()) names += ", ";
+    names += kernels::type_traits(row.shorter).name;
+    names += " for ";
+    names += kernels::type_traits(row.type).name;
+  }
+  return names;
 }
 
 std::optional<Quant> parse_quant(std::string_view name) {

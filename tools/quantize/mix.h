@@ -5,9 +5,8 @@
 //             is tied to it) and for attn_v and ffn_down of about half of the layers, else q4_k
 //
 // Vectors, norms and everything else that is not a weight matrix stay as they are. A matrix with
-// rows that are not a whole number of the type's blocks gets llama.cpp's replacement. That is q5_0
-// for q4_k, q5_1 for q5_k, q8_0 for q6_k, q4_0 for q2_k and q3_k, iq4_nl for iq4_xs, and f16 if the
-// rows are not a multiple of 32 either.
+// rows that are not a whole number of the type's blocks gets llama.cpp's replacement, and f16 if
+// the rows are not a multiple of 32 either.
 #pragma once
 
 #include <optional>
@@ -25,6 +24,8 @@ struct Quant {
 
 // "f32, f16, ..., q4_k_m": what parse_quant() knows, for messages.
 std::string quant_names();
+// "q4_0 for q2_k, ...": the types' replacements, for messages.
+std::string replacement_names();
 std::optional<Quant> parse_quant(std::string_view name);
 std::string_view quant_name(Quant quant);
 // general.file_type: llama.cpp's number for the type of most tensors.

@@ -16,6 +16,7 @@ namespace {
 using kernels::TensorType;
 
 constexpr u32 kSubsMax = 16;
+constexpr i32 kByteMost = 255;  // codes of whole bytes are fine enough without a search
 
 // The stored integer nearest to value / unit.
 i32 whole(f32 value, f32 unit, BlockForm::Range range) {
@@ -200,20 +201,17 @@ BlockParts fit_level_exponent(const BlockForm& form, Values values) {
   return parts;
 }
 
-struct Quantizer {
-  TensorType type;
-  BlockParts (*fit)(const BlockForm& form, Values values);
-};
+using Fit = BlockParts (*)(const BlockForm& form, Values values);
 
-constexpr Quantizer kQuantizers[] = {
-    {TensorType::q8_0, fit_nearest},         {TensorType::q4_0, fit_scale},
-    {TensorType::q5_0, fit_scale},           {TensorType::q4_1, fit_scale_offset},
-    {TensorType::q5_1, fit_scale_offset},    {TensorType::q3_k, fit_scales},
-    {TensorType::q6_k, fit_scales},          {TensorType::q2_k, fit_scales_minima},
-    {TensorType::q4_k, fit_scales_minima},   {TensorType::q5_k, fit_scales_minima},
-    {TensorType::iq4_nl, fit_level_scale},   {TensorType::iq4_xs, fit_level_scales},
-    {TensorType::mxfp4, fit_level_exponent},
-};
+Fit fit_of(const BlockForm& form) {
+  const bool has_subs = form.n_subs > 1;
+  if (form.has_exponent) return fit_level_exponent;
+  if (!form.levels.empty()) return has_subs ? fit_level_scales : fit_level_scale;
+  if (form.has_minima()) return fit_scales_minima;
+  if (form.has_offset()) return fit_scale_offset;
+  if (has_subs) return fit_scales;
+  return form.code_most == kByteMost ? fit_nearest : fit_scale;
+}
 
 }  // namespace
 
@@ -221,11 +219,10 @@ void quantize_blocks(TensorType type, std::span<const f32> values, std::span<u8>
   const kernels::TypeTraits& traits = kernels::type_traits(type);
   if (traits.block_elems == 1) return put_floats(type, values, out.data());
   const BlockForm& form = block_form(type);
-  const auto* quantizer = std::find_if(std::begin(kQuantizers), std::end(kQuantizers),
-                                       [&](const Quantizer& each) { return each.type == type; });
+  const Fit fit = fit_of(form);
   for (u64 i = 0; i < values.size() / traits.block_elems; ++i) {
     const Values block = values.subspan(i * traits.block_elems, traits.block_elems);
-    put_block(type, quantizer->fit(form, block), out.data() + i * traits.block_bytes);
+    put_block(type, fit(form, block), out.data() + i * traits.block_bytes);
   }
 }
 

@@ -5,10 +5,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <stdexcept>
+#include <iterator>
 #include <vector>
 
-#include "tools/quantize/blocks.h"
+#include "kernels/quant/unpack.h"
 #include "tools/support/gguf_write.h"
 
 namespace tarn::synth {
@@ -64,9 +64,11 @@ struct SubScales {
   }
 };
 // They fill the bits that hold them, minima that differ from them by -1..1 included.
-constexpr SubScales kSubs6{34, 28};        // q4_k, q5_k, q6_k
-constexpr SubScales kSubs4{9, 6};          // q2_k
-constexpr SubScales kSubsSigned6{17, 15};  // q3_k, iq4_xs
+constexpr SubScales subs_up_to(i32 most) {
+  return most == 15 ? SubScales{9, 6} : most == 31 ? SubScales{17, 15} : SubScales{34, 28};
+}
+template <class Type>
+constexpr SubScales kSubs = subs_up_to(Type::kScaleMost);
 
 // Mean square of offset + {0 .. n-1}, all equally likely.
 f64 code_mean_square(i32 n, f64 offset) {
@@ -75,207 +77,156 @@ f64 code_mean_square(i32 n, f64 offset) {
   return sum / n;
 }
 
-f64 level_mean_square(TensorType type) {
-  f64 sum = 0;
-  const auto levels = tools::block_form(type).levels;
-  for (const i8 level : levels) sum += static_cast<f64>(level) * static_cast<f64>(level);
-  return sum / static_cast<f64>(levels.size());
+// Mean square of a type's weights, each code equally likely.
+template <class Type>
+f64 weight_mean_square() {
+  if constexpr (kernels::HasTable<Type>) {
+    f64 sum = 0;
+    for (const i8 level : Type::kTable) sum += static_cast<f64>(level) * static_cast<f64>(level);
+    return sum / static_cast<f64>(std::size(Type::kTable));
+  } else {
+    return code_mean_square(Type::kMost - Type::kLeast + 1, Type::kLeast);
+  }
 }
 
 void put_u16(u8* out, u16 value) { std::memcpy(out, &value, sizeof value); }
 
-void fill_q8_0(f32 rms, FastRandom& random, std::span<u8> out) {
+template <class Type>
+u8* scales_in(u8* block) {
+  return block + Type::kHead[std::size(Type::kHead) - 1].at;
+}
+
+// Calls fill(block) for each.
+template <class Type, class Fill>
+void each_block(std::span<u8> out, const Fill& fill) {
+  constexpr u64 kBytes = Type::kTraits.block_bytes;
+  for (u64 at = 0; at < out.size(); at += kBytes) fill(out.data() + at);
+}
+
+template <class Type>
+void fill_whole(f32 rms, FastRandom& random, std::span<u8> out) {
   const f64 unit = std::sqrt(code_mean_square(255, -127) * ScaleTable::mean_square());
   const ScaleTable scales(rms / unit, 0);
-  for (u64 at = 0; at < out.size(); at += 34) {
-    u8* block = out.data() + at;
-    for (u32 i = 2; i < 34; ++i) {
-      if (block[i] == 0x80) block[i] = 0;  // -128 is no code of q8_0
+  each_block<Type>(out, [&](u8* block) {
+    u8* codes = block + Type::kPlanes[0].at;
+    for (u32 i = 0; i < Type::kTraits.block_elems; ++i) {
+      if (codes[i] == 0x80) codes[i] = 0;  // -128 is no code of q8_0
     }
-    put_u16(block, scales.d[random.next() % kScaleSteps]);
-  }
+    put_u16(block + Type::kHead[0].at, scales.d[random.next() % kScaleSteps]);
+  });
 }
 
 // Types with d alone. Codes reach one step further down than up, or have uneven levels; scales of
 // either sign keep the mean at 0.
-void fill_signed(f64 codes_mean_square, u64 block_bytes, f32 rms, FastRandom& random,
-                 std::span<u8> out) {
-  const ScaleTable scales(rms / std::sqrt(codes_mean_square * ScaleTable::mean_square()), 0);
-  for (u64 at = 0; at < out.size(); at += block_bytes) {
+template <class Type>
+void fill_signed(f32 rms, FastRandom& random, std::span<u8> out) {
+  const f64 unit = std::sqrt(weight_mean_square<Type>() * ScaleTable::mean_square());
+  const ScaleTable scales(rms / unit, 0);
+  each_block<Type>(out, [&](u8* block) {
     const u64 bits = random.next();
     const auto sign = static_cast<u16>(bits >> 48 & 0x8000);
-    put_u16(out.data() + at, static_cast<u16>(scales.d[bits % kScaleSteps] | sign));
-  }
+    put_u16(block + Type::kHead[0].at, static_cast<u16>(scales.d[bits % kScaleSteps] | sign));
+  });
 }
 
-void fill_q4_0(f32 rms, FastRandom& random, std::span<u8> out) {
-  fill_signed(code_mean_square(16, -8), 18, rms, random, out);
+template <class Type>
+void put_d_and_dmin(u64 step, const ScaleTable& scales, u8* block) {
+  put_u16(block + Type::kHead[0].at, scales.d[step]);
+  put_u16(block + Type::kHead[1].at, scales.d_min[step]);
 }
 
-void fill_q5_0(f32 rms, FastRandom& random, std::span<u8> out) {
-  fill_signed(code_mean_square(32, -16), 22, rms, random, out);
-}
-
-void fill_iq4_nl(f32 rms, FastRandom& random, std::span<u8> out) {
-  fill_signed(level_mean_square(TensorType::iq4_nl), 18, rms, random, out);
-}
-
-// q4_1 and q5_1: the offset is -d * (half of the code range).
-void fill_offset(i32 n_codes, u64 block_bytes, f32 rms, FastRandom& random, std::span<u8> out) {
-  const f64 middle = (n_codes - 1) / 2.0;
-  const f64 unit = std::sqrt(code_mean_square(n_codes, -middle) * ScaleTable::mean_square());
+// d and an offset, -d * (half of the code range).
+template <class Type>
+void fill_offset(f32 rms, FastRandom& random, std::span<u8> out) {
+  const f64 middle = Type::kMost / 2.0;
+  const f64 unit =
+      std::sqrt(code_mean_square(Type::kMost + 1, -middle) * ScaleTable::mean_square());
   const ScaleTable scales(rms / unit, -middle);
-  for (u64 at = 0; at < out.size(); at += block_bytes) {
-    const u64 step = random.next() % kScaleSteps;
-    put_u16(out.data() + at, scales.d[step]);
-    put_u16(out.data() + at + 2, scales.d_min[step]);
-  }
-}
-
-void fill_q4_1(f32 rms, FastRandom& random, std::span<u8> out) {
-  fill_offset(16, 20, rms, random, out);
-}
-
-void fill_q5_1(f32 rms, FastRandom& random, std::span<u8> out) {
-  fill_offset(32, 24, rms, random, out);
+  each_block<Type>(
+      out, [&](u8* block) { put_d_and_dmin<Type>(random.next() % kScaleSteps, scales, block); });
 }
 
 // Powers of two, mixed so that their mean square is the wanted one.
-void fill_mxfp4(f32 rms, FastRandom& random, std::span<u8> out) {
-  const f64 wanted = rms / std::sqrt(level_mean_square(TensorType::mxfp4));
+template <class Type>
+void fill_exponent(f32 rms, FastRandom& random, std::span<u8> out) {
+  const f64 wanted = rms / std::sqrt(weight_mean_square<Type>());
   i32 exponent = 0;
   const f64 excess = 2 * std::frexp(wanted, &exponent);  // 1 .. 2
   const f64 upper_share = (excess * excess - 1) / 3;
   const u64 border = static_cast<u64>(upper_share * 0x1p32);
   const i32 lower = exponent - 1 + 128;  // levels are doubled: d is 2^(byte - 128)
-  for (u64 at = 0; at < out.size(); at += 17) {
+  each_block<Type>(out, [&](u8* block) {
     const bool upper = random.next() >> 32 < border;
-    out[at] = static_cast<u8>(std::clamp(lower + (upper ? 1 : 0), 0, 254));
-  }
+    block[Type::kHead[0].at] = static_cast<u8>(std::clamp(lower + (upper ? 1 : 0), 0, 254));
+  });
 }
 
-// The 12 bytes that hold eight 6-bit scales and eight 6-bit minima (q4_k, q5_k).
-void put_sub_scales(FastRandom& random, u8* out) {
-  u64 bits = random.next();
-  std::array<u32, 8> scale{};
-  std::array<u32, 8> minimum{};
-  for (u32 j = 0; j < 8; ++j, bits >>= 8) {
-    scale[j] = kSubs6.pick(bits);
-    minimum[j] = scale[j] + static_cast<u32>(bits >> 6 & 1) - static_cast<u32>(bits >> 7 & 1);
-  }
-  for (u32 j = 0; j < 4; ++j) {
-    out[j] = static_cast<u8>(scale[j] | scale[j + 4] >> 4 << 6);
-    out[j + 4] = static_cast<u8>(minimum[j] | minimum[j + 4] >> 4 << 6);
-    out[j + 8] = static_cast<u8>((scale[j + 4] & 15) | (minimum[j + 4] & 15) << 4);
-  }
-}
-
-// value = d * scale * code - d_min * minimum; d_min = d * (half of the code range) puts the mean at
-// 0.
-ScaleTable scales_with_minima(i32 n_codes, const SubScales& subs, f32 rms) {
-  const f64 middle = (n_codes - 1) / 2.0;
+// Sub-blocks with a scale and a minimum. value = d * scale * code - d_min * minimum; d_min = d *
+// (half of the code range) puts the mean at 0.
+template <class Type>
+void fill_scales_minima(f32 rms, FastRandom& random, std::span<u8> out) {
+  const f64 middle = Type::kMost / 2.0;
+  const f64 codes = code_mean_square(Type::kMost + 1, -middle);
   // The minima's offsets, -1, 0, 0, 1, have mean square 0.5 and add (middle * offset)^2.
-  const f64 unit =
-      std::sqrt((code_mean_square(n_codes, -middle) * subs.mean_square() + middle * middle * 0.5) *
-                ScaleTable::mean_square());
-  return ScaleTable(rms / unit, middle);
-}
-
-void fill_k(i32 n_codes, u64 block_bytes, f32 rms, FastRandom& random, std::span<u8> out) {
-  const ScaleTable scales = scales_with_minima(n_codes, kSubs6, rms);
-  for (u64 at = 0; at < out.size(); at += block_bytes) {
-    u8* block = out.data() + at;
-    const u64 step = random.next() % kScaleSteps;
-    put_u16(block, scales.d[step]);
-    put_u16(block + 2, scales.d_min[step]);
-    put_sub_scales(random, block + 4);
-  }
-}
-
-void fill_q4_k(f32 rms, FastRandom& random, std::span<u8> out) {
-  fill_k(16, 144, rms, random, out);
-}
-
-void fill_q5_k(f32 rms, FastRandom& random, std::span<u8> out) {
-  fill_k(32, 176, rms, random, out);
-}
-
-// A scale and a minimum share a byte.
-void fill_q2_k(f32 rms, FastRandom& random, std::span<u8> out) {
-  const ScaleTable scales = scales_with_minima(4, kSubs4, rms);
-  for (u64 at = 0; at < out.size(); at += 84) {
-    u8* block = out.data() + at;
-    for (u32 j = 0; j < 16; ++j) {
-      const u32 bits = block[j], scale = kSubs4.pick(bits);
-      block[j] = static_cast<u8>(scale | (scale + (bits >> 6 & 1) - (bits >> 7)) << 4);
+  const f64 unit = std::sqrt((codes * kSubs<Type>.mean_square() + middle * middle * 0.5) *
+                             ScaleTable::mean_square());
+  const ScaleTable scales(rms / unit, middle);
+  each_block<Type>(out, [&](u8* block) {
+    put_d_and_dmin<Type>(random.next() % kScaleSteps, scales, block);
+    std::array<u32, Type::kScales> scale{}, minimum{};
+    u64 bits = 0;
+    for (u32 j = 0; j < Type::kScales; ++j, bits >>= 8) {
+      if (j % 8 == 0) bits = random.next();
+      scale[j] = kSubs<Type>.pick(bits);
+      minimum[j] = scale[j] + static_cast<u32>(bits >> 6 & 1) - static_cast<u32>(bits >> 7 & 1);
     }
-    const u64 step = random.next() % kScaleSteps;
-    put_u16(block + 80, scales.d[step]);
-    put_u16(block + 82, scales.d_min[step]);
-  }
+    Type::write_scales(scale.data(), minimum.data(), scales_in<Type>(block));
+  });
 }
 
-void fill_q6_k(f32 rms, FastRandom& random, std::span<u8> out) {
+// Sub-blocks with a scale of either sign; where it has a byte of its own, the block's random bytes
+// say which.
+template <class Type>
+void fill_scales(f32 rms, FastRandom& random, std::span<u8> out) {
   const f64 unit =
-      std::sqrt(code_mean_square(64, -32) * kSubs6.mean_square() * ScaleTable::mean_square());
+      std::sqrt(weight_mean_square<Type>() * kSubs<Type>.mean_square() * ScaleTable::mean_square());
   const ScaleTable scales(rms / unit, 0);
-  for (u64 at = 0; at < out.size(); at += 210) {
-    u8* block = out.data() + at;
-    for (u32 i = 192; i < 208; ++i) {  // i8 scales of either sign
-      const u32 magnitude = kSubs6.pick(block[i]);
-      block[i] = static_cast<u8>((block[i] & 64) != 0 ? magnitude : 0u - magnitude);
+  const auto scale_of = [](u64 bits) {
+    const auto magnitude = static_cast<i32>(kSubs<Type>.pick(bits));
+    return (bits & 64) != 0 ? magnitude : -magnitude;
+  };
+  each_block<Type>(out, [&](u8* block) {
+    u8* bytes = scales_in<Type>(block);
+    if constexpr (kernels::ReadsScales<Type>) {
+      std::array<i32, Type::kScales> scale{};
+      u64 bits = 0;
+      for (u32 j = 0; j < Type::kScales; ++j, bits >>= 8) {
+        if (j % 8 == 0) bits = random.next();
+        scale[j] = scale_of(bits);
+      }
+      Type::write_scales(scale.data(), scale.data(), bytes);
+    } else {
+      for (u32 j = 0; j < Type::kScales; ++j) bytes[j] = static_cast<u8>(scale_of(bytes[j]));
     }
-    put_u16(block + 208, scales.d[random.next() % kScaleSteps]);
-  }
+    put_u16(block + Type::kHead[0].at, scales.d[random.next() % kScaleSteps]);
+  });
 }
 
-// Scales of either sign, stored with 32 added: 0..63.
-template <u32 kCount>
-std::array<u32, kCount> stored_signed_scales(FastRandom& random) {
-  std::array<u32, kCount> stored{};
-  u64 bits = 0;
-  for (u32 j = 0; j < kCount; ++j, bits >>= 8) {
-    if (j % 8 == 0) bits = random.next();
-    const u32 magnitude = kSubsSigned6.pick(bits);
-    stored[j] = (bits & 64) != 0 ? 32 + magnitude : 32 - magnitude;
-  }
-  return stored;
-}
-
-ScaleTable scales_of_signed_subs(f64 codes_mean_square, f32 rms) {
-  return ScaleTable(
-      rms / std::sqrt(codes_mean_square * kSubsSigned6.mean_square() * ScaleTable::mean_square()),
-      0);
-}
-
-void fill_q3_k(f32 rms, FastRandom& random, std::span<u8> out) {
-  const ScaleTable scales = scales_of_signed_subs(code_mean_square(8, -4), rms);
-  for (u64 at = 0; at < out.size(); at += 110) {
-    u8* block = out.data() + at;
-    const auto stored = stored_signed_scales<16>(random);
-    for (u32 j = 0; j < 8; ++j) {
-      block[96 + j] = static_cast<u8>((stored[j] & 15) | (stored[j + 8] & 15) << 4);
-    }
-    for (u32 j = 0; j < 4; ++j) {
-      block[104 + j] = static_cast<u8>(stored[j] >> 4 | stored[j + 4] >> 4 << 2 |
-                                       stored[j + 8] >> 4 << 4 | stored[j + 12] >> 4 << 6);
-    }
-    put_u16(block + 108, scales.d[random.next() % kScaleSteps]);
-  }
-}
-
-void fill_iq4_xs(f32 rms, FastRandom& random, std::span<u8> out) {
-  const ScaleTable scales = scales_of_signed_subs(level_mean_square(TensorType::iq4_xs), rms);
-  for (u64 at = 0; at < out.size(); at += 136) {
-    u8* block = out.data() + at;
-    const auto stored = stored_signed_scales<8>(random);
-    u32 upper = 0;
-    for (u32 j = 0; j < 8; ++j) upper |= stored[j] >> 4 << (2 * j);
-    put_u16(block + 2, static_cast<u16>(upper));
-    for (u32 j = 0; j < 4; ++j) {
-      block[4 + j] = static_cast<u8>((stored[2 * j] & 15) | (stored[2 * j + 1] & 15) << 4);
-    }
-    put_u16(block, scales.d[random.next() % kScaleSteps]);
+// Writes scales over a quantised type's random bytes.
+template <class Type>
+void fill_blocks(f32 rms, FastRandom& random, std::span<u8> out) {
+  if constexpr (Type::kPlanes[0].bits == 8) {
+    fill_whole<Type>(rms, random, out);
+  } else if constexpr (Type::kHead[0].n_bytes == 1) {
+    fill_exponent<Type>(rms, random, out);
+  } else if constexpr (kernels::AddsMinimum<Type>) {
+    fill_offset<Type>(rms, random, out);
+  } else if constexpr (kernels::HasMinimum<Type>) {
+    fill_scales_minima<Type>(rms, random, out);
+  } else if constexpr (kernels::HasScales<Type>) {
+    fill_scales<Type>(rms, random, out);
+  } else {
+    fill_signed<Type>(rms, random, out);
   }
 }
 
@@ -292,35 +243,6 @@ void fill_floats(f32 rms, FastRandom& random, std::span<u8> out, Convert convert
     std::memcpy(out.data() + i * sizeof(T), four, std::min<u64>(4, n - i) * sizeof(T));
   }
 }
-
-void fill_f32(f32 rms, FastRandom& random, std::span<u8> out) {
-  fill_floats<f32>(rms, random, out, [](f32 value) { return value; });
-}
-
-void fill_f16(f32 rms, FastRandom& random, std::span<u8> out) {
-  fill_floats<u16>(rms, random, out, f16_bits);
-}
-
-void fill_bf16(f32 rms, FastRandom& random, std::span<u8> out) {
-  fill_floats<u16>(rms, random, out, bf16_bits);
-}
-
-// A quantised type's filler finds random bytes, and writes the scales.
-struct Filler {
-  TensorType type;
-  void (*fill)(f32 rms, FastRandom& random, std::span<u8> out);
-};
-
-constexpr Filler kFillers[] = {
-    {TensorType::f32, fill_f32},       {TensorType::f16, fill_f16},
-    {TensorType::bf16, fill_bf16},     {TensorType::q8_0, fill_q8_0},
-    {TensorType::q4_0, fill_q4_0},     {TensorType::q5_0, fill_q5_0},
-    {TensorType::q4_1, fill_q4_1},     {TensorType::q5_1, fill_q5_1},
-    {TensorType::q2_k, fill_q2_k},     {TensorType::q3_k, fill_q3_k},
-    {TensorType::q4_k, fill_q4_k},     {TensorType::q5_k, fill_q5_k},
-    {TensorType::q6_k, fill_q6_k},     {TensorType::iq4_nl, fill_iq4_nl},
-    {TensorType::iq4_xs, fill_iq4_xs}, {TensorType::mxfp4, fill_mxfp4},
-};
 
 // Quantiles by bisection of the distribution function, which needs no table.
 std::vector<f32> make_normal_table() {
@@ -378,11 +300,16 @@ std::span<const f32> normal_table() {
 }
 
 void random_blocks(TensorType type, f32 rms, FastRandom& random, std::span<u8> out) {
-  if (kernels::type_traits(type).block_elems > 1) random.fill(out);
-  for (const Filler& filler : kFillers) {
-    if (filler.type == type) return filler.fill(rms, random, out);
+  const bool is_quantized = kernels::QuantTypes::visit(type, [&]<class Type>(Type) {
+    random.fill(out);
+    fill_blocks<Type>(rms, random, out);
+  });
+  if (is_quantized) return;
+  if (type == TensorType::f32) {
+    fill_floats<f32>(rms, random, out, [](f32 value) { return value; });
+  } else {
+    fill_floats<u16>(rms, random, out, type == TensorType::f16 ? f16_bits : bf16_bits);
   }
-  throw std::runtime_error("no random weights of this type");
 }
 
 }  // namespace tarn::synth

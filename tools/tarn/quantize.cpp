@@ -15,16 +15,18 @@
 namespace tarn::tools {
 namespace {
 
-constexpr const char* kFooter =
-    "\nEvery weight matrix gets the type; q4_k_m is llama.cpp's mix of q4_k and q6_k. Vectors stay "
-    "as they are. Rows that are not a whole number of a type's blocks get llama.cpp's replacement: "
-    "q5_0 for q4_k, q5_1 for q5_k, q8_0 for q6_k, q4_0 for q2_k and q3_k, iq4_nl for iq4_xs, f16 "
-    "if "
-    "32 does not divide them. OUT appears when it is whole; a file of that name is replaced.\n"
-    "\nExamples:\n"
-    "  tarn quantize m-f16.gguf m-q8.gguf q8_0       half the size, nearly no loss\n"
-    "  tarn quantize m-f16.gguf m-q4.gguf q4_k_m     less than a third\n"
-    "  tarn quantize m-q8.gguf m-f32.gguf f32        dequantise, for a comparison\n";
+std::string footer() {
+  return "\nEvery weight matrix gets the type; q4_k_m is llama.cpp's mix of q4_k and q6_k. Vectors "
+         "stay as they are. Rows that are not a whole number of a type's blocks get llama.cpp's "
+         "replacement: " +
+         replacement_names() +
+         ", f16 if 32 does not divide them. OUT appears when it is whole; a file of that name is "
+         "replaced.\n"
+         "\nExamples:\n"
+         "  tarn quantize m-f16.gguf m-q8.gguf q8_0       half the size, nearly no loss\n"
+         "  tarn quantize m-f16.gguf m-q4.gguf q4_k_m     less than a third\n"
+         "  tarn quantize m-q8.gguf m-f32.gguf f32        dequantise, for a comparison\n";
+}
 
 struct QuantizeCommand {
   QuantizeOptions options{.in = {}, .out = {}};
@@ -88,7 +90,7 @@ void add_quantize(const Command& app) {
   sub.add_option("-t,--threads", command->options.n_threads, "threads that round and write")
       .between(1u, 256u)
       .capture_default_str();
-  sub.footer(kFooter);
+  sub.footer(footer());
   sub.callback([command] { run(*command); });
 }
 

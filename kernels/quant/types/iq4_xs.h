@@ -15,6 +15,7 @@ struct IQ4XS {
   static constexpr auto& kTable = IQ4NL::kTable;
   static constexpr i32 kLeast = IQ4NL::kLeast, kMost = IQ4NL::kMost;
   static constexpr u32 kScales = 8;
+  static constexpr i32 kScaleLeast = -32, kScaleMost = 31;
 
   // Bits 2i, 2i + 1 of byte j, of the first two, are the upper ones of scale 4j + i; the nibbles of
   // the last four bytes are the lower ones, in order.
@@ -34,6 +35,15 @@ struct IQ4XS {
       put(1, Row::template right<4>(first), Row::template right<-2>(upper));
       put(2, second, upper);
       put(3, Row::template right<4>(second), Row::template right<2>(upper));
+    }
+  }
+  template <class Int>
+  static void write_scales(const Int* scales, const Int*, u8* bytes) {
+    for (u32 i = 0; i < 6; ++i) bytes[i] = 0;
+    for (u32 i = 0; i < kScales; ++i) {
+      const u32 scale = static_cast<u32>(scales[i] + 32);
+      bytes[i / 4] |= static_cast<u8>((scale >> 4) << (i % 4 * 2));
+      bytes[2 + i / 2] |= static_cast<u8>((scale & 15) << (i % 2 * 4));
     }
   }
 };

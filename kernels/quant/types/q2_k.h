@@ -14,6 +14,7 @@ struct Q2K {
   static constexpr Plane kPlanes[] = {{.bits = 2, .strips = 4, .at = 16, .shift = 0}};
   static constexpr i32 kLeast = 0, kMost = 3;
   static constexpr u32 kScales = 16;
+  static constexpr i32 kScaleLeast = 0, kScaleMost = 15;
 
   // The scale is the lower nibble.
   template <class V>
@@ -24,6 +25,10 @@ struct Q2K {
       V::store(scales + i, V::both(both, low4));
       V::store(minima + i, V::both(V::template right<4>(both), low4));
     }
+  }
+  template <class Int>
+  static void write_scales(const Int* scales, const Int* minima, u8* bytes) {
+    for (u32 i = 0; i < kScales; ++i) bytes[i] = static_cast<u8>(scales[i] | minima[i] << 4);
   }
 };
 

@@ -15,6 +15,7 @@ struct Q3K {
                                       {.bits = 1, .strips = 8, .at = 0, .shift = 2}};
   static constexpr i32 kLeast = -4, kMost = 3;
   static constexpr u32 kScales = 16;
+  static constexpr i32 kScaleLeast = -32, kScaleMost = 31;
 
   // The nibbles of bytes 0..7 are the lower bits of scales 0..7 and 8..15; bits 2i, 2i + 1 of byte
   // 8 + j are the upper ones of scale 4i + j.
@@ -33,6 +34,15 @@ struct Q3K {
       put(1, second, V::template right<-2>(third));
       put(2, V::template right<4>(first), third);
       put(3, V::template right<4>(second), V::template right<2>(third));
+    }
+  }
+  template <class Int>
+  static void write_scales(const Int* scales, const Int*, u8* bytes) {
+    for (u32 i = 0; i < 12; ++i) bytes[i] = 0;
+    for (u32 i = 0; i < kScales; ++i) {
+      const u32 scale = static_cast<u32>(scales[i] + 32);
+      bytes[i % 8] |= static_cast<u8>((scale & 15) << (i / 8 * 4));
+      bytes[8 + i % 4] |= static_cast<u8>((scale >> 4) << (i / 4 * 2));
     }
   }
 };

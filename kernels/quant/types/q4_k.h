@@ -15,6 +15,7 @@ struct Q4K {
   static constexpr Plane kPlanes[] = {{.bits = 4, .strips = 2, .at = 16, .shift = 0}};
   static constexpr i32 kLeast = 0, kMost = 15;
   static constexpr u32 kScales = 8;
+  static constexpr i32 kScaleLeast = 0, kScaleMost = 63;
 
   // Bytes 0..3 and 4..7 have the first four scales and minima in their lower six bits; the last
   // four have their lower nibbles in bytes 8..11, and their upper bits in the top of bytes 0..7.
@@ -31,6 +32,14 @@ struct Q4K {
                V::merge(V::both(third, low4), V::template right<2>(first), bits45));
       V::store(minima + kFour + i, V::merge(V::both(V::template right<4>(third), low4),
                                             V::template right<2>(second), bits45));
+    }
+  }
+  template <class Int>
+  static void write_scales(const Int* scales, const Int* minima, u8* bytes) {
+    for (u32 i = 0; i < 4; ++i) {
+      bytes[i] = static_cast<u8>(scales[i] | scales[i + 4] >> 4 << 6);
+      bytes[i + 4] = static_cast<u8>(minima[i] | minima[i + 4] >> 4 << 6);
+      bytes[i + 8] = static_cast<u8>((scales[i + 4] & 15) | (minima[i + 4] & 15) << 4);
     }
   }
 };

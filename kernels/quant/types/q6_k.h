@@ -15,6 +15,7 @@ struct Q6K {
                                       {.bits = 2, .strips = 4, .at = 128, .shift = 4}};
   static constexpr i32 kLeast = -32, kMost = 31;
   static constexpr u32 kScales = 16;  // as they are
+  static constexpr i32 kScaleLeast = -128, kScaleMost = 127;
 };
 
 }  // namespace tarn::kernels

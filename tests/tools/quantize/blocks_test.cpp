@@ -15,8 +15,6 @@
 namespace tarn::tools::blocks_test {
 namespace {
 
-using kernels::TensorType;
-
 constexpr u32 kBlocks = 200;
 
 i32 drawn(test::Random& random, BlockForm::Range range) {
@@ -29,8 +27,8 @@ BlockParts random_parts(test::Random& random, const BlockForm& form) {
   for (u8& code : parts.codes) code = static_cast<u8>(drawn(random, {0, form.code_most}));
   for (i32& scale : parts.scales) scale = drawn(random, form.scales);
   for (i32& minimum : parts.minima) minimum = drawn(random, form.minima);
-  parts.d = form.type == TensorType::mxfp4 ? static_cast<u16>(random.below(255))
-                                           : kernels::f32_to_f16(random.uniform(-1.0f, 1.0f));
+  parts.d = form.has_exponent ? static_cast<u16>(random.below(256))
+                              : kernels::f32_to_f16(random.uniform(-1.0f, 1.0f));
   parts.dmin = kernels::f32_to_f16(random.uniform(-1.0f, 1.0f));
   return parts;
 }
@@ -39,8 +37,8 @@ f32 value_of(const BlockForm& form, const BlockParts& parts, u32 e, u32 n_elems)
   const u32 sub = e / (n_elems / form.n_subs);
   const i32 level = form.levels.empty() ? i32{parts.codes[e]} - form.code_of_zero
                                         : i32{form.levels[parts.codes[e]]};
-  const f32 d = form.type == TensorType::mxfp4 ? std::ldexp(1.0f, i32{parts.d} - 128)
-                                               : kernels::f16_to_f32(parts.d);
+  const f32 d =
+      form.has_exponent ? std::ldexp(1.0f, i32{parts.d} - 128) : kernels::f16_to_f32(parts.d);
   const f32 scaled = static_cast<f32>(level) * (d * static_cast<f32>(parts.scales[sub]));
   return scaled - kernels::f16_to_f32(parts.dmin) * static_cast<f32>(parts.minima[sub]);
 }

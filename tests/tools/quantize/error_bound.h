@@ -35,13 +35,12 @@ inline f64 float_bound(kernels::TensorType type, f64 largest) {
 
 inline f64 rms_bound(const BlockForm& form, std::span<const f32> group,
                      const kernels::Strip& strip) {
-  using kernels::TensorType;
   const auto [low_at, high_at] = std::ranges::minmax_element(group);
   const f64 largest = std::max(std::abs(*low_at), std::abs(*high_at));
   const f64 d = form.n_subs > 1 ? std::abs(strip.d) : 0.0, dmin = std::abs(strip.dmin);
   const f64 half = 0.5 * largest, f16_rounding = largest * 0x1p-10, n = form.code_most;
-  if (form.type == TensorType::mxfp4) return half / 2;
-  if (form.type == TensorType::q8_0) return half / 127 + f16_rounding;
+  if (form.has_exponent) return half / 2;
+  if (form.code_most == 255) return half / 127 + f16_rounding;
   if (form.has_minima()) {
     const f64 range = *high_at - std::min(*low_at, 0.0f);
     return std::sqrt(2) * (0.5 * range / n + n * 0.5 * d + 0.5 * dmin + f16_rounding);
