@@ -3,10 +3,12 @@
 // of activation rows. vpmaddubsw adds pairs of u8 * i8 products in i16 and would saturate, so each
 // type adds up in i16 only as far as its codes allow (|q| <= 127):
 //
-//   q4_0, q4_k   8 pairs of codes <= 15:   8 * 2 * 15 * 127 = 30480
-//   q5_0, q5_k   4 pairs of codes <= 31:   4 * 2 * 31 * 127 = 31496
-//   q6_k         2 pairs of codes <= 63:   2 * 2 * 63 * 127 = 32004
-//   q8_0         1 pair of |w| <= 128:         2 * 128 * 127 = 32512, the sign moved to q
+//   q4_0, q4_1, q4_k          8 pairs of codes <= 15:   8 * 2 * 15 * 127 = 30480
+//   q5_0, q5_1, q5_k, mxfp4   4 pairs of codes <= 31:   4 * 2 * 31 * 127 = 31496
+//   q2_k, q3_k                4 pairs of codes <= 7, for scales of 16 elements
+//   q6_k                      2 pairs of codes <= 63:   2 * 2 * 63 * 127 = 32004
+//   q8_0, iq4_nl, iq4_xs      1 pair of |w| <= 128:         2 * 128 * 127 = 32512, the sign moved
+//                             to q
 #include <immintrin.h>
 
 #include "kernels/matmul/matmul.h"

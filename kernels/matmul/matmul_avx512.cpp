@@ -36,9 +36,6 @@ __m512i broadcast(const i8* at) {
   __builtin_memcpy(&four, at, sizeof four);
   return _mm512_set1_epi32(four);
 }
-// A strip's weights of a tile, for each term: read() takes them from the tile, add_terms() adds the
-// strip's terms for one activation row and kTiles tiles. The tiles share every broadcast of
-// activations, or loads would be the limit.
 
 // The head of a block of 16 rows, read once for its strips.
 template <class Type>
@@ -50,7 +47,7 @@ requires(kStripsOf<Type> > 1 && HasMinimum<Type>) struct BlockHead<Type> : Head<
   __m512 d, dmin;
   void read(const u8* block) {
     Head<Type>::template read<Whole>(block);
-    d = Whole::f16(block);
+    d = unpack_d<Type>(Whole(), block);
     dmin = Whole::f16(block + kTileOf<Type>.dmin);
   }
 };
@@ -60,13 +57,13 @@ requires(kStripsOf<Type> > 1 && !HasMinimum<Type> && ReadsScales<Type>) struct B
   __m512 d;
   void read(const u8* block) {
     Head<Type>::template read<Whole>(block);
-    d = Whole::f16(block);
+    d = unpack_d<Type>(Whole(), block);
   }
 };
 template <class Type>
 requires(kStripsOf<Type> > 1 && !HasMinimum<Type> && !ReadsScales<Type>) struct BlockHead<Type> {
   __m512 d;
-  void read(const u8* block) { d = Whole::f16(block); }
+  void read(const u8* block) { d = unpack_d<Type>(Whole(), block); }
 };
 
 // Dot products over the strip's first and its second 16 k, added to what first and second hold. Two
@@ -83,6 +80,9 @@ void add_dots(const Weights (&w)[kTiles], const i8* q, __m512i (&first)[kTiles],
   }
 }
 
+// A strip's weights of a tile, for each term: read() takes them from the tile, add_terms() adds the
+// strip's terms for one activation row and kTiles tiles. The tiles share every broadcast of
+// activations, or loads would be the limit.
 template <class Type, Term kTerm>
 struct Weights;
 
