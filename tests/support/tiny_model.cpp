@@ -110,6 +110,15 @@ class Builder {
 
 }  // namespace
 
+TinyModelArgs tiny_shape_of(u32 type) {
+  TinyModelArgs args{.type = type};
+  if (model::gguf_tensor_type(type)->block_elems > args.d_model) {
+    args.d_model = args.d_ff = 256;
+    args.head_dim = 64;
+  }
+  return args;
+}
+
 GgufImage tiny_model(const TinyModelArgs& args) { return Builder(args).build(); }
 
 }  // namespace tarn::test

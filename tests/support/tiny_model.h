@@ -23,6 +23,9 @@ struct TinyModelArgs {
   u64 seed = 1;
 };
 
+// The smallest shape whose rows are whole blocks of the type.
+TinyModelArgs tiny_shape_of(u32 type);
+
 // Floats are small and finite; a quantized matrix is random bytes with any scales.
 GgufImage tiny_model(const TinyModelArgs& args);
 

@@ -8,7 +8,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
+#include <vector>
 
+#include "kernels/quant/tensor_type.h"
 #include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 
@@ -28,34 +31,44 @@ Config config_of(EmbeddingChoice embedding) {
 
 u64 weights_bytes(const Engine& engine) { return engine.plan().of(plan::RegionId::weights).bytes; }
 
-TEST_CASE("a table in the file gives the same bits in less memory") {
-  const std::pair<const char*, const char*> kCases[] = {{"llama", "q4_k_m"}, {"qwen3", "f16"}};
-  for (const auto& c : kCases) {
-    CAPTURE(c.first);
-    const SmallModel model(c.first, c.second);
+struct Case {
+  std::string arch, type;
+  u32 n_prompt, n_said;
+};
+
+// Returns the tokens of two sessions, and records the logits of the one whose prompt is as long as
+// the case says.
+std::vector<u32> said_by(OpenEngine& open, const Case& c, LogitsRecord& record) {
+  Engine& engine = open.engine;
+  const SessionIdx other = open.session_with(test::random_ids(2, c.n_prompt / 2));
+  const SessionIdx session = *engine.create_session();
+  lab::Probe(engine).watch_logits(session, LogitsRecord::on_logits, &record);
+  REQUIRE(engine.feed(session, test::random_ids(1, c.n_prompt)).has_value());
+  open.run();
+  const GenerateParams params{.max_tokens = c.n_said, .ignore_end = true};
+  REQUIRE(engine.generate(other, params).has_value());
+  REQUIRE(engine.generate(session, params).has_value());
+  std::vector<u32> said = test::read_all(engine, session).tokens;
+  const std::vector<u32> others = test::read_all(engine, other).tokens;
+  said.insert(said.end(), others.begin(), others.end());
+  return said;
+}
+
+TEST_CASE("a table in the file gives the same bits in less memory, whatever its type") {
+  std::vector<Case> cases = {{"llama", "q4_k_m", 130, 12}, {"qwen3", "f16", 130, 12}};
+  for (const auto& traits : kernels::kTypeTraits) cases.push_back({"llama", traits.name, 40, 2});
+  for (const Case& c : cases) {
+    CAPTURE(c.arch);
+    CAPTURE(c.type);
+    const SmallModel model(c.arch, c.type);
     OpenEngine in_memory(model.path(), config_of(EmbeddingChoice::memory));
     OpenEngine on_disk(model.path(), config_of(EmbeddingChoice::disk));
     CHECK(weights_bytes(on_disk.engine) < weights_bytes(in_memory.engine));
     LogitsRecord records[2];
-    std::vector<u32> said[2];
-    u32 i = 0;
-    for (OpenEngine* open : {&in_memory, &on_disk}) {
-      Engine& engine = open->engine;
-      const SessionIdx other = open->session_with(test::random_ids(2, 60));
-      const SessionIdx session = *engine.create_session();
-      lab::Probe(engine).watch_logits(session, LogitsRecord::on_logits, &records[i]);
-      REQUIRE(engine.feed(session, test::random_ids(1, 130)).has_value());
-      open->run();
-      REQUIRE(engine.generate(other, {.max_tokens = 12, .ignore_end = true}).has_value());
-      REQUIRE(engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
-      said[i] = test::read_all(engine, session).tokens;
-      const std::vector<u32> others = test::read_all(engine, other).tokens;
-      said[i].insert(said[i].end(), others.begin(), others.end());
-      ++i;
-    }
+    const std::vector<u32> want = said_by(in_memory, c, records[0]);
+    CHECK(want.size() == 2 * c.n_said);
+    CHECK(said_by(on_disk, c, records[1]) == want);
     test::require_same_bits(records[0], records[1]);
-    CHECK(said[0] == said[1]);
-    CHECK(said[0].size() == 24);
   }
 }
 
