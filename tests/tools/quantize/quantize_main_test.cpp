@@ -31,7 +31,7 @@ int exit_code_of(const std::vector<std::string>& words) {
 
 struct Case {
   const char* name;
-  std::vector<std::string> words;  // IN, OUT, TEXT, Q4, PART, PART0: paths of this test
+  std::vector<std::string> words;  // IN, OUT, TEXT, Q4, ...: paths of this test
   int exit_code;
   bool writes;
 };
@@ -39,6 +39,9 @@ struct Case {
 const Case kCases[] = {
     {"a type", {"IN", "OUT", "q8_0"}, 0, true},
     {"the mix", {"IN", "OUT", "q4_k_m"}, 0, true},
+    {"a type of uneven levels", {"IN", "OUT", "iq4_xs"}, 0, true},
+    {"a type whose scales are exponents", {"IN", "OUT", "mxfp4"}, 0, true},
+    {"dequantise one of them", {"MXFP4", "OUT", "f16"}, 0, true},
     {"IN has a name that OUT could have on its way", {"PART", "OUT", "q8_0"}, 0, true},
     {"IN has another such name", {"PART0", "OUT", "q8_0"}, 0, true},
     {"options in front", {"--threads", "1", "IN", "OUT", "bf16"}, 0, true},
@@ -64,9 +67,11 @@ const Case kCases[] = {
 
 TEST_CASE("exit codes") {
   using tarn::test::TempFile;
-  const TempFile in("main_in.gguf"), q4("main_q4.gguf"), text("main_text"), link("main_link");
+  const TempFile in("main_in.gguf"), q4("main_q4.gguf"), mxfp4("main_mxfp4.gguf"),
+      text("main_text"), link("main_link");
   synth::synth_write({.n_layers = 1, .n_vocab = 1024}, *parse_quant("f16"), 1, in.path(), 1);
   synth::synth_write({.n_layers = 1, .n_vocab = 1024}, *parse_quant("q4_0"), 1, q4.path(), 1);
+  synth::synth_write({.n_layers = 1, .n_vocab = 1024}, *parse_quant("mxfp4"), 1, mxfp4.path(), 1);
   std::ofstream(text.path()) << "This is a text of more than twenty-four bytes, and no model.\n";
   std::filesystem::create_symlink(in.path(), link.path());
   const auto in_bytes = std::filesystem::file_size(in.path());
@@ -81,6 +86,7 @@ TEST_CASE("exit codes") {
       words.push_back(word == "IN"       ? in.path()
                       : word == "OUT"    ? out.path()
                       : word == "Q4"     ? q4.path()
+                      : word == "MXFP4"  ? mxfp4.path()
                       : word == "TEXT"   ? text.path()
                       : word == "PART"   ? part.path()
                       : word == "PART0"  ? part0.path()

@@ -22,6 +22,8 @@ struct Case {
 const Case kCases[] = {
     {"recall in its type", {"--arch", "recall", "OUT"}, 0},
     {"options behind OUT", {"OUT", "--arch", "recall", "--quant", "q8_0"}, 0},
+    {"a type of uneven levels", {"--arch", "tiny-llama", "--quant", "iq4_nl", "OUT"}, 0},
+    {"recall in such a type", {"--arch", "recall", "--quant", "iq4_nl", "OUT"}, 64},
     {"no OUT", {"--arch", "recall"}, 64},
     {"two OUTs", {"OUT", "OUT"}, 64},
     {"unknown architecture", {"--arch", "gpt-5", "OUT"}, 64},
