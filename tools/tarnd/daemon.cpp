@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "tools/support/exit_code.h"
+#include "tools/support/model_file.h"
 #include "tools/tarnd/log.h"
 #include "tools/tarnd/network_memory.h"
 
@@ -134,11 +135,12 @@ void Daemon::on_engine_state() {
     notify_.send("READY=1\nSTATUS=serving " + source_.model.name);
     return;
   }
-  const auto code = tools::exit_code(static_cast<Status>(port_.error().status));
+  const auto status = static_cast<Status>(port_.error().status);
   if (port_.state() == EnginePort::State::failed) {
-    log_event(Event::load_failed, {{"text", port_.error().text}});
+    const std::string more = tools::where_all_reasons_are(status, source_.engine.model_path);
+    log_event(Event::load_failed, {{"text", port_.error().text + more}});
   }
-  stop(code, 1);
+  stop(tools::exit_code(status), 1);
 }
 
 void Daemon::stop(int code, u32 seconds) {

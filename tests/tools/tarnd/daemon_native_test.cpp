@@ -239,5 +239,14 @@ TEST_CASE("over TCP a key, a host and no origin; SIGHUP takes new keys") {
   CHECK(tarnd.ended_within(10) == 0);
 }
 
+TEST_CASE("a model that does not run ends it, and the log names what shows every reason") {
+  const Folder folder;
+  const std::string head("GGUF\3\0\0\0", 8);
+  const std::string model = folder.file("model.gguf", head + std::string(16, '\0'));
+  Process tarnd(folder, {"-m", model, "--listen", "unix://" + folder.path + "/sock"});
+  CHECK(tarnd.ended_within(20) == 78);
+  CHECK(tarnd.said().find("; tarn inspect " + model + " shows every reason") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace tarn::daemon::daemon_native_test
