@@ -130,12 +130,15 @@ class Conversion {
     copy_keys();
     for (const GgufTensor& tensor : model_.gguf().tensors()) plan(tensor);
     check_requantize();
+    finish_report();
   }
 
-  QuantizeReport run() {
+  const QuantizeReport& report() const { return report_; }
+
+  void write() const {
     PartFile part(options_.out);
     try {
-      report_.out_bytes = writer_.write(
+      writer_.write(
           part.path(), options_.n_threads, [this](const GgufSlab& slab) { fill(slab); },
           options_.progress);
     } catch (const std::runtime_error& error) {
@@ -145,8 +148,6 @@ class Conversion {
              " threads; choose fewer (-t)");
     }
     part.rename_to_place();
-    finish_report();
-    return report_;
   }
 
  private:
@@ -247,6 +248,15 @@ void Conversion::fill(const GgufSlab& slab) const {
 
 void Conversion::finish_report() {
   report_.in_bytes = model_.gguf().file_bytes();
+  report_.out_bytes = writer_.file_bytes();
+  for (u64 t = 0; t < plans_.size(); ++t) {
+    const GgufTensorInfo& made = writer_.tensors()[t];
+    report_.tensors.push_back({.name = made.name,
+                               .dims = made.dims,
+                               .from = plans_[t].from,
+                               .to = made.type,
+                               .bytes = made.bytes});
+  }
   u64 n_elements = 0, n_bytes = 0;
   for (const auto& traits : kernels::kTypeTraits) {
     QuantizeReport::PerType per_type{.type = traits.type};
@@ -266,7 +276,14 @@ void Conversion::finish_report() {
 
 QuantizeReport quantize_file(const QuantizeOptions& options) {
   check_paths(options);
-  return Conversion(options).run();
+  const Conversion conversion(options);
+  conversion.write();
+  return conversion.report();
+}
+
+QuantizeReport plan_quantize(const QuantizeOptions& options) {
+  check_paths(options);
+  return Conversion(options).report();
 }
 
 }  // namespace tarn::tools

@@ -31,6 +31,12 @@ struct QuantizeOptions {
 };
 
 struct QuantizeReport {
+  struct PerTensor {
+    std::string name;
+    std::vector<u64> dims;
+    kernels::TensorType from = kernels::TensorType::f32, to = kernels::TensorType::f32;
+    u64 bytes = 0;  // in `to`
+  };
   struct PerType {
     kernels::TensorType type = kernels::TensorType::f32;
     u32 n_tensors = 0;
@@ -39,12 +45,16 @@ struct QuantizeReport {
   u64 in_bytes = 0;
   u64 out_bytes = 0;
   f64 bits_per_weight = 0;
-  std::vector<PerType> types;  // of the output, in the order of kTypeTraits; those that occur
-  u32 n_replaced = 0;          // matrices whose rows did not fit their chosen type
+  std::vector<PerTensor> tensors;  // in the file's order
+  std::vector<PerType> types;      // of the output, in the order of kTypeTraits; those that occur
+  u32 n_replaced = 0;              // matrices whose rows did not fit their chosen type
   // The name of the input's quantised type; empty if it was not quantised.
   std::string quantized_in;
 };
 
 QuantizeReport quantize_file(const QuantizeOptions& options);
+// Reports what quantize_file() would write, and writes nothing. It reads the directory alone, so it
+// refuses the same options and types, but no values.
+QuantizeReport plan_quantize(const QuantizeOptions& options);
 
 }  // namespace tarn::tools

@@ -63,6 +63,44 @@ bool mentions(const std::string& text, const char* piece) {
   return text.find(piece) != std::string::npos;
 }
 
+// The plan is what was written: names, types and shapes in the file's order, and its length.
+void check_plan(const QuantizeReport& plan, const QuantizeReport& report, const std::string& path) {
+  CHECK(plan.out_bytes == std::filesystem::file_size(path));
+  CHECK(plan.in_bytes == report.in_bytes);
+  CHECK(plan.bits_per_weight == report.bits_per_weight);
+  CHECK(plan.n_replaced == report.n_replaced);
+  CHECK(plan.quantized_in == report.quantized_in);
+  const ModelFile made(path);
+  REQUIRE(plan.tensors.size() == made.gguf().tensors().size());
+  for (u64 t = 0; t < plan.tensors.size(); ++t) {
+    const auto& planned = plan.tensors[t];
+    const auto& tensor = made.gguf().tensors()[t];
+    CAPTURE(planned.name);
+    CHECK(planned.name == tensor.name);
+    CHECK(planned.dims == std::vector<u64>(tensor.dims, tensor.dims + tensor.n_dims));
+    CHECK(static_cast<u32>(planned.to) == tensor.type_id);
+    CHECK(planned.bytes == tensor.bytes);
+  }
+}
+
+TEST_CASE("a plan says of every type what is written, and writes nothing") {
+  const TempFile in("plan_in.gguf"), out("plan_out.gguf");
+  // Rows of 172 and of 320 do not fit every type.
+  synth::synth_write({.n_layers = 1, .d_model = 320, .d_ff = 172, .n_vocab = 1024},
+                     *parse_quant("f16"), 1, in.path(), 1);
+  std::vector<const char*> types = {"q4_k_m"};
+  for (const auto& traits : kernels::kTypeTraits) types.push_back(traits.name);
+  for (const char* type : types) {
+    CAPTURE(type);
+    const QuantizeReport plan =
+        plan_quantize({.in = in.path(), .out = out.path(), .quant = *parse_quant(type)});
+    CHECK_FALSE(std::filesystem::exists(out.path()));
+    CHECK_FALSE(std::filesystem::exists(out.path() + ".0.part"));
+    check_plan(plan, quantized(in, out, type), out.path());
+    std::filesystem::remove(out.path());
+  }
+}
+
 TEST_CASE("every type: the file loads, and each matrix keeps its bound") {
   const TempFile in("quantize_in.gguf"), out("quantize_out.gguf");
   synth::synth_write({.n_layers = 2, .d_ff = 768, .n_vocab = 1024}, *parse_quant("f32"), 5,
