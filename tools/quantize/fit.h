@@ -12,7 +12,11 @@ namespace tarn::tools {
 inline constexpr u32 kFitElemsMax = 32;     // elements that share a scale, a multiple of 8
 inline constexpr f32 kSmallest = 0x1p-40f;  // smaller values become 0: f16 ends at 2^-24
 
-using Values = std::span<const f32>;
+// Four values whose operations are the compiler's vectors, on every machine with the same bits.
+using Four = f32 __attribute__((vector_size(16)));
+using FourInts = i32 __attribute__((vector_size(16)));
+
+using Values = std::span<const f32>;  // a multiple of 8, at most kFitElemsMax
 // The weight of each element's squared error.
 using Weights = std::array<f32, kFitElemsMax>;
 using Codes = std::array<u8, kFitElemsMax>;
@@ -55,11 +59,11 @@ class LevelGrid {
   f32 take_codes(Values values, f32 scale, u8* codes) const;
 
  private:
-  using Eight = std::array<f32, 8>;
-  Eight nearest_levels(const Eight& values) const;
+  Four nearest_levels(Four values) const;
 
   u32 n_ = 0;
-  std::array<f32, 16> levels_{}, borders_{};  // borders_[j] lies below levels_[j + 1]
+  std::array<f32, 16> levels_{};
+  std::array<Four, 16> borders_{}, steps_{};  // from levels_[j] to levels_[j + 1]
   std::array<u8, 16> codes_{};
 };
 

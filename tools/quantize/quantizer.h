@@ -21,8 +21,8 @@
 //        grid over their range, plus the scales' rounding, times sqrt(2) for weighted errors
 //        (tests/tools/quantize/error_bound.h). Less than ggml's reference on every kind of rows
 //        tried: tests/golden/quantize.
-// Cost   about a microsecond for each 32 elements; less for q8_0 and the float types, and three of
-//        them for iq4_nl and iq4_xs.
+// Cost   about half a microsecond for each 32 elements; less for q8_0 and the float types, twice as
+//        much for iq4_nl and iq4_xs.
 // The same bytes on every machine: additions and multiplications in a fixed order, no libm.
 #pragma once
 
