@@ -16,8 +16,9 @@ namespace tarn::golden {
 inline constexpr u32 kSeeds = 20, kSomeSeeds = 5;
 inline constexpr u32 kPositions = 64;
 inline constexpr std::string_view kArchs[] = {"llama", "qwen2", "qwen3"};
-inline constexpr std::string_view kTypes[] = {"f32",  "f16",  "q8_0", "q4_0",
-                                              "q5_0", "q4_k", "q5_k", "q6_k"};
+inline constexpr std::string_view kTypes[] = {"f32",  "f16",  "q8_0",   "q4_0",   "q5_0",
+                                              "q4_k", "q5_k", "q6_k",   "q4_1",   "q5_1",
+                                              "q2_k", "q3_k", "iq4_nl", "iq4_xs", "mxfp4"};
 
 // Between them: own and tied output, biases, q/k norms, RoPE factors, heads that are wider than the
 // model, 1, 2 and 4 query heads to a key head, rows of 172 where the type allows them.
