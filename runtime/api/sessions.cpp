@@ -155,9 +155,9 @@ int32_t tokens(const Way& way, tarn_session* session, uint64_t begin, uint32_t* 
     return refuse({"ids_out", "ids_out is NULL and ids_max is not 0"});
   return call.serve(way, [=](Engine& engine, SessionIdx idx) -> Result<void> {
     const engine::Session& state = engine.session_state(idx);
-    if (begin >= state.n_ids) return {};
-    *n_out = std::min<u64>(ids_max, state.n_ids - begin);
-    std::copy_n(state.ids.begin() + static_cast<std::ptrdiff_t>(begin), *n_out, ids_out);
+    if (begin >= state.tokens.n_ids) return {};
+    *n_out = std::min<u64>(ids_max, state.tokens.n_ids - begin);
+    std::copy_n(state.tokens.ids.begin() + static_cast<std::ptrdiff_t>(begin), *n_out, ids_out);
     return {};
   });
 }

@@ -72,14 +72,14 @@ void Engine::collect_rows() {
     }
     const u32 begin = s.sequence.n_slots();
     const bool generates = s.state == SessionState::generating;
-    const bool is_last = generates && begin + slice.n_rows == s.n_ids;
+    const bool is_last = generates && begin + slice.n_rows == s.tokens.n_ids;
     executor_.add({.sequence = &s.sequence,
                    .session = slice.session,
                    .kind = slice.kind,
                    .is_generated = slice.is_generated},
-                  s.ids.subspan(begin, slice.n_rows),
-                  s.on_logits != nullptr ? slice.n_rows : u32{is_last});
-    const bool takes_best = s.on_logits == nullptr && (!generates || s.generation.takes_best());
+                  s.tokens.ids.subspan(begin, slice.n_rows),
+                  s.watch.fn != nullptr ? slice.n_rows : u32{is_last});
+    const bool takes_best = s.watch.fn == nullptr && (!generates || s.generation.takes_best());
     batch.takes_best = batch.takes_best && takes_best;
     (slice.kind == RunKind::decode ? trace_.n_decode_rows : trace_.n_prefill_rows) += slice.n_rows;
   }
@@ -322,7 +322,7 @@ void Engine::commit_rows() {
       continue;
     }
     if (run.state == step::RunState::failed) {
-      const u32 n_taken = s.n_taken;
+      const u32 n_taken = s.load.n_taken;
       const bool reads_on = select_config_.is_full() || s.generation.n_generated == 0;
       lose_kv(s);
       // What it had taken from others it computes now, as if that had not been there.
@@ -330,7 +330,7 @@ void Engine::commit_rows() {
       give_up(s, kv_.error());
       continue;
     }
-    if (run.selects) s.first_approx_slot = std::min(s.first_approx_slot, s.sequence.n_slots());
+    if (run.selects) s.approx.first_slot = std::min(s.approx.first_slot, s.sequence.n_slots());
     if (run.is_generated) {
       const u32 n_visible = executor_.batch().visible[run.row_begin];
       const u32 n_read = run.selects ? selector_.parts().n_read(run.session) : n_visible;
@@ -339,20 +339,21 @@ void Engine::commit_rows() {
     }
     blends(s) ? commit_blended(s, run.n_slots) : commit(s, run.n_slots);
     selector_.commit(run.session);
-    const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.turns.n_fed() &&
-                           s.sequence.n_slots() == s.n_ids;
-    if (ends_turn) selector_.end_turn(run.session, s.sequence, s.n_ids);
+    const bool ends_turn = s.state == SessionState::generating &&
+                           s.tokens.n_ids == s.tokens.turns.n_fed() &&
+                           s.sequence.n_slots() == s.tokens.n_ids;
+    if (ends_turn) selector_.end_turn(run.session, s.sequence, s.tokens.n_ids);
   }
 }
 
 void Engine::consume_logits(Session& s, u32 position, u32 logits_row) {
   const std::span<f32> logits = executor_.logits(logits_row);
-  if (s.on_logits != nullptr) s.on_logits(s.logits_context, position, logits);
-  if (s.state != SessionState::generating || position + 1 != s.n_ids) return;
+  if (s.watch.fn != nullptr) s.watch.fn(s.watch.context, position, logits);
+  if (s.state != SessionState::generating || position + 1 != s.tokens.n_ids) return;
   const Result<Sampled> sampled =
-      executor_.batch().takes_best
-          ? sample_best(executor_.summary(logits_row))
-          : s.generation.draw(logits, s.ids.first(s.n_ids), s.generated, scratch_);
+      executor_.batch().takes_best ? sample_best(executor_.summary(logits_row))
+                                   : s.generation.draw(logits, s.tokens.ids.first(s.tokens.n_ids),
+                                                       s.tokens.generated, scratch_);
   if (!sampled) return give_up(s, sampled.error());
   ++trace_.n_tokens_out;
   accept_token(s, *sampled);

@@ -33,8 +33,8 @@ struct SessionsMemory {
 inline Session& SessionsMemory::construct(u32 i) const {
   const auto share = [&](auto all) { return Carver::row(all, sessions.size(), i); };
   auto* session = new (&sessions[i]) Session();
-  session->ids = share(ids);
-  session->generated = step::GeneratedMarks(share(generated));
+  session->tokens.ids = share(ids);
+  session->tokens.generated = step::GeneratedMarks(share(generated));
   session->generation.events.init(share(events), share(event_text));
   return *session;
 }

@@ -98,7 +98,7 @@ void Engine::note_opened(const Config& config) {
 EngineStatus Engine::status() const {
   EngineStatus now = status_;
   for (const Session& s : sessions_) {
-    now.n_running += u32{s.has_place};
+    now.n_running += u32{s.run.is_admitted};
     now.n_waiting += u32{s.waits()};
   }
   now.n_sessions = static_cast<u32>(std::ranges::count_if(

@@ -82,6 +82,37 @@ class Turns {
   std::array<Answer, kAnswersMax> answers_{};
 };
 
+struct Tokens {
+  std::span<u32> ids{};  // [slots_max], lent by the engine
+  u32 n_ids = 0;
+  step::GeneratedMarks generated{};  // of the ids; lent by the engine
+  Turns turns{};
+  u32 turn_begin = 0;  // where the last input begins
+  u32 n_settled = 0;   // tokens that a cancelled prefill leaves: those of before it was fed
+  u32 n_chat_ids = 0;  // of the conversation that was fed last
+  bool has_told_of_chat = false;  // that such a one was not the beginning of the next
+
+  void reset() { *this = {.ids = ids, .generated = generated}; }
+  // The copy's memory holds the source's ids and marks afterwards.
+  void copy_from(const Tokens& source) {
+    Tokens copy = source;
+    copy.ids = ids;
+    copy.generated = generated;
+    copy.n_settled = 0;
+    std::copy_n(source.ids.begin(), source.n_ids, copy.ids.begin());
+    copy.generated.copy(source.generated, source.n_ids);
+    *this = copy;
+  }
+  // Tokens beyond the first n are gone.
+  void truncate(u32 n) {
+    n_ids = n;
+    turns.truncate(n);
+    turn_begin = std::min(turn_begin, n);
+    n_settled = std::min(n_settled, n);
+    n_chat_ids = std::min(n_chat_ids, n);
+  }
+};
+
 enum class SessionState : u8 { free, idle, computing, generating };
 
 // Every row's logits, for evaluation: row `position` predicts what follows tokens 0..position.
@@ -104,71 +135,110 @@ struct LastError {
   }
 };
 
+constexpr u32 kNoSlot = ~u32{0};
+
+// Whose it is, and how urgent. Sessions of one tenant have the same root.
+struct Client {
+  step::Priority priority = step::Priority::interactive;
+  u32 tenant_idx = 0;  // of the tenants that have open sessions
+  store::Key root{};   // of its pages' keys: only sessions of one tenant share them
+};
+
+// Its place among those that run, and its turn until it has one (places.h).
+struct RunSlot {
+  bool is_admitted = false;  // steps give it rows
+  u64 order = 0;             // of arrival among those that wait for a run slot
+  u32 n_overtaken = 0;       // by later ones
+  u64 used_at = 0;           // when it was last admitted, in admissions
+  u64 admitted_ns = 0;       // and by the clock
+  u32 n_evicted = 0;         // KV slots that it had when others needed the room
+
+  void reset(u64 now) { *this = {.used_at = now}; }
+  // The copy waits for a run slot of its own; its KV was the source's.
+  void copy_from(const RunSlot& source) { n_evicted = source.n_evicted; }
+  void truncate(u32 n_slots) { n_evicted = std::min(n_evicted, n_slots); }
+  void leave() {
+    is_admitted = false;
+    order = n_overtaken = 0;
+  }
+};
+
+// What of its KV others had computed, and what of that is read from the disk.
+struct Loading {
+  u32 n_taken = 0;                // slots up to here hold KV that others have computed, in part
+  u32 n_from_disk_max = kNoSlot;  // tokens of KV on the disk that it may take now
+  u64 decided_order = 0;          // when it was decided, once for what was fed up to
+  u32 decided_fed = 0;            // this token
+  control::Decision decision{};   // of its last input
+
+  void reset() { *this = {}; }
+  void truncate(u32 n_slots) { n_taken = std::min(n_taken, n_slots); }
+};
+
+// KV that does not follow from the tokens: of chunks, and of rows that select.
+struct Approximate {
+  // The first slot whose KV was placed, or computed by a row that selects: the pages from there on
+  // have names that no other session can ask for.
+  u32 first_slot = kNoSlot;
+  u32 blended_end = 0;                // KV of chunks was placed up to here
+  method::Chunks chunks{};            // of its tokens
+  control::ChunkDecision decision{};  // of its last input's chunks
+
+  void reset() { *this = {}; }
+  void copy_from(const Approximate& source) {
+    *this = source;
+    decision = {};
+  }
+  // KV behind the first n_slots is gone; whether chunks' was among it.
+  bool truncate(u32 n_slots) {
+    if (n_slots <= first_slot) first_slot = kNoSlot;
+    const bool has_cut_chunks = n_slots < blended_end;
+    blended_end = std::min(blended_end, n_slots);
+    return has_cut_chunks;
+  }
+  bool is_any() const { return first_slot != kNoSlot; }
+};
+
+// Who is told of every row's logits, for evaluation; without fn: nobody.
+struct LogitsWatch {
+  LogitsFn fn = nullptr;
+  void* context = nullptr;
+};
+
 struct Session {
   u32 idx = 0;  // of the engine's sessions
   SessionState state = SessionState::free;
-  kv::Sequence sequence{};
-  std::span<u32> ids{};  // [slots_max]
-  u32 n_ids = 0;
-  step::GeneratedMarks generated{};  // of the ids
-  Turns turns{};
-  u32 n_settled = 0;  // tokens that a cancelled prefill leaves: those of before it was fed
-  LastError last_error{};
-  Generation generation{};
   std::atomic<bool> cancel{false};
-  step::Priority priority = step::Priority::interactive;
-  u32 tenant_idx = 0;  // of the tenants that have open sessions
-
-  bool has_place = false;  // steps give it rows
-  u64 order = 0;           // of arrival among those that wait for a place
-  u32 n_overtaken = 0;     // by later ones
-  u64 used_at = 0;         // when it last got a place, in places given
-  u64 placed_ns = 0;       // and by the clock
-  u32 n_parked = 0;        // slots that it had when others needed the room
-
-  u32 turn_begin = 0;  // where the last input begins
-  store::Key root{};   // of its pages' keys: only sessions of one tenant share them
-  u32 n_taken = 0;     // slots up to here hold KV that others have computed, in part at least
-  u32 n_from_disk_max = kNone;        // tokens of KV on the disk that it may take now
-  u64 decided_order = 0;              // when it was decided, once for what was fed up to
-  u32 decided_fed = 0;                // this token
-  control::Decision loading{};        // of its last input: what became of KV on the disk,
-  control::ChunkDecision blending{};  // and of chunks
-  reuse::SavedAs saved{};             // in the store
-
-  // The first slot whose KV was placed, or computed by a row that selects: from there on it is not
-  // what the tokens say, so its pages have names that nobody else can ask for.
-  u32 first_approx_slot = kNone;
-  u32 blended_end = 0;      // KV of chunks was placed up to here
-  method::Chunks chunks{};  // of its tokens
-  static constexpr u32 kNone = ~u32{0};
-
-  struct Chat {
-    u32 n_ids = 0;          // of the conversation that was fed last
-    bool has_told = false;  // that such a one was not the beginning of the next
-  } chat{};
-
-  LogitsFn on_logits = nullptr;
-  void* logits_context = nullptr;
+  Client client{};
+  kv::Sequence sequence{};
+  Tokens tokens{};
+  RunSlot run{};
+  Loading load{};
+  Approximate approx{};
+  reuse::SavedAs saved{};  // in the store
+  Generation generation{};
+  LastError last_error{};
+  LogitsWatch watch{};
 
   // Tokens that are not in the KV yet, and those of them that can go there without a generation.
-  u32 n_pending() const { return n_ids - sequence.n_slots(); }
+  u32 n_pending() const { return tokens.n_ids - sequence.n_slots(); }
   u32 n_computable() const {
-    return on_logits != nullptr || n_pending() == 0 ? n_pending() : n_pending() - 1;
+    return watch.fn != nullptr || n_pending() == 0 ? n_pending() : n_pending() - 1;
   }
   bool is_busy() const {
     return state == SessionState::computing || state == SessionState::generating;
   }
   bool has_begun() const { return state == SessionState::generating && generation.n_generated > 0; }
-  bool waits() const { return is_busy() && !has_place; }
+  bool is_admitted() const { return run.is_admitted; }
+  bool waits() const { return is_busy() && !run.is_admitted; }
   // The chunks whose KV comes next, or after some rows; where every row's logits are wanted, none.
   std::span<const method::Chunk> chunks_ahead() const {
-    if (on_logits != nullptr) return {};
-    return chunks.behind(sequence.n_slots());
+    if (watch.fn != nullptr) return {};
+    return approx.chunks.behind(sequence.n_slots());
   }
   // Rows that it could put into a step now.
   u32 n_ready_rows(const GenerationScratch& scratch) const {
-    if (!has_place) return 0;
+    if (!run.is_admitted) return 0;
     if (state == SessionState::computing) return n_computable();
     if (state != SessionState::generating) return 0;
     return generation.has_room(scratch) ? n_pending() : 0;
@@ -183,8 +253,7 @@ struct Session {
   void finish(Finish reason, const Error* error, const GenerationScratch& scratch);
   void rest() {
     state = SessionState::idle;
-    has_place = false;
-    order = n_overtaken = 0;
+    run.leave();
   }
   // Where all of its input is computed it is idle.
   void end_input() {
@@ -194,17 +263,21 @@ struct Session {
   }
   // KV was cut: approximate KV may be gone with it.
   void note_cut() {
-    if (sequence.n_slots() <= first_approx_slot) first_approx_slot = kNone;
-    n_taken = std::min(n_taken, sequence.n_slots());
-    if (sequence.n_slots() < blended_end) generation.reused.forget_blended();
-    blended_end = std::min(blended_end, sequence.n_slots());
+    load.truncate(sequence.n_slots());
+    if (approx.truncate(sequence.n_slots())) generation.reused.forget_blended();
   }
-  // Tokens beyond the first n are gone.
+  // Tokens beyond the first n are gone; their KV is gone already.
   void cut_tokens(u32 n) {
-    turns.truncate(n);
-    chunks.truncate(n);
-    chat.n_ids = std::min(chat.n_ids, n);
+    tokens.truncate(n);
+    approx.chunks.truncate(n);
   }
+
+  // An idle session without tokens; `now` in admissions. Its client and name are the caller's.
+  void reset(const text::Tokenizer& tokenizer, u64 now);
+  // What the source's client would say of the copy; its KV and its index are the caller's.
+  void copy_from(const Session& source);
+  // The first n tokens stay, as if no more had been fed; its KV is the caller's.
+  void truncate(u32 n);
 };
 
 }  // namespace tarn::engine

@@ -10,11 +10,42 @@ namespace tarn::engine {
 
 using step::Priority;
 
+void Session::reset(const text::Tokenizer& tokenizer, u64 now) {
+  state = SessionState::idle;
+  cancel.store(false);
+  tokens.reset();
+  run.reset(now);
+  load.reset();
+  approx.reset();
+  generation.begin({}, tokenizer);
+  generation.fed_ns = 0;
+  generation.reused = {};
+  last_error = {};
+  watch = {};
+}
+
+void Session::copy_from(const Session& source) {
+  client = source.client;
+  tokens.copy_from(source.tokens);
+  run.copy_from(source.run);
+  approx.copy_from(source.approx);
+  saved.tenant = source.saved.tenant;
+  last_error = source.last_error;
+}
+
+void Session::truncate(u32 n) {
+  cut_tokens(n);
+  tokens.n_settled = n;
+  run.truncate(n);
+  generation.reused.bound(n);
+  saved.n_slots = std::min(saved.n_slots, n);
+  saved.ask_more();
+  last_error = {};
+}
+
 void Session::end_cancelled(Finish reason, const GenerationScratch& scratch) {
-  if (generation.n_generated == 0 || state == SessionState::computing) {
-    n_ids = std::max(sequence.n_slots(), n_settled);
-    cut_tokens(n_ids);
-  }
+  if (generation.n_generated == 0 || state == SessionState::computing)
+    cut_tokens(std::max(sequence.n_slots(), tokens.n_settled));
   if (state == SessionState::generating) finish(reason, nullptr, scratch);
   rest();
   cancel.store(false);
@@ -28,7 +59,7 @@ void Session::finish(Finish reason, const Error* error, const GenerationScratch&
 
 bool comes_before(const Session& a, const Session& b) {
   const auto rank = [](const Session& s) {
-    return std::tuple(s.priority, !s.has_begun(), s.order);
+    return std::tuple(s.client.priority, !s.has_begun(), s.run.order);
   };
   return rank(a) < rank(b);
 }
@@ -40,10 +71,12 @@ u32 SessionTable::tenant_idx_of(const Session& s) const {
       return &other != &s && other.state != SessionState::free && is(other);
     });
   };
-  const auto same = others([&](const Session& other) { return other.root == s.root; });
-  if (same != sessions_.end()) return same->tenant_idx;
+  const auto same =
+      others([&](const Session& other) { return other.client.root == s.client.root; });
+  if (same != sessions_.end()) return same->client.tenant_idx;
   u32 idx = 0;
-  while (others([&](const Session& other) { return other.tenant_idx == idx; }) != sessions_.end())
+  while (others([&](const Session& other) { return other.client.tenant_idx == idx; }) !=
+         sessions_.end())
     ++idx;
   return idx;
 }
@@ -61,15 +94,15 @@ void SessionTable::cut_taken(Session& s, u32 n_slots) {
 // is computed in any case: its logits are wanted. An index may know of a tail that is not full.
 void SessionTable::take_prefix(Session& s, u32 n_ids) {
   const u32 page_tokens = plan_.group_shape.page_tokens, n_had = s.sequence.n_slots();
-  const u32 n_before = std::max(n_had, s.n_parked);  // its own KV is not reused
-  if (s.on_logits != nullptr || s.first_approx_slot != Session::kNone) return;
+  const u32 n_before = std::max(n_had, s.run.n_evicted);  // its own KV is not reused
+  if (s.watch.fn != nullptr || s.approx.is_any()) return;
   if (!select_config_.is_full() && n_had % page_tokens != 0) return;
-  n_ids = std::min(n_ids, s.chunks.first_token());  // where they come from changes no token
+  n_ids = std::min(n_ids, s.approx.chunks.first_token());  // where they come from changes no token
   if (n_ids < n_had) return;
-  kv::Reused reused =
-      kv_.prefixes().take(s.sequence, s.root, s.ids.first(n_ids), s.n_from_disk_max);
+  kv::Reused reused = kv_.prefixes().take(s.sequence, s.client.root, s.tokens.ids.first(n_ids),
+                                          s.load.n_from_disk_max);
   if (reused.n_tokens() == 0) return;
-  if (s.n_from_disk_max != Session::kNone) s.n_from_disk_max -= reused.n_from_disk;
+  if (s.load.n_from_disk_max != kNoSlot) s.load.n_from_disk_max -= reused.n_from_disk;
   if (s.sequence.n_slots() == n_ids) {
     const bool is_here = kv_.prefixes().is_here(s.sequence, n_ids / page_tokens - 1);
     cut_taken(s, is_here ? n_ids - 1 : n_ids - page_tokens);  // nobody waits for the disk
@@ -78,29 +111,30 @@ void SessionTable::take_prefix(Session& s, u32 n_ids) {
   reused.n_from_disk = std::min(reused.n_from_disk, n_taken);
   reused.n_from_memory = n_taken - reused.n_from_disk;
   s.generation.reused += reused;
-  s.n_taken = std::max(s.n_taken, s.sequence.n_slots());
+  s.load.n_taken = std::max(s.load.n_taken, s.sequence.n_slots());
 }
 
 // Once for what was fed, however often it waits. Where not all of its KV has room in memory, what
 // is computed would go to the disk again.
 void SessionTable::decide_loading(Session& s) {
   const u32 page_tokens = plan_.group_shape.page_tokens;
-  if (s.decided_order == s.order && s.decided_fed == s.turns.n_fed()) return;
-  s.n_from_disk_max = Session::kNone;
-  const u64 n_groups = (s.n_ids / page_tokens + 1) * u64{model_.spec.n_cache_layers};
+  if (s.load.decided_order == s.run.order && s.load.decided_fed == s.tokens.turns.n_fed()) return;
+  s.load.n_from_disk_max = kNoSlot;
+  const u64 n_groups = (s.tokens.n_ids / page_tokens + 1) * u64{model_.spec.n_cache_layers};
   const u64 n_frames = n_groups + u64{2} * plan_.tiers.window_groups;
   if (!controller_.knows_costs() || n_frames > plan_.kv.n_frames) return;
-  const u32 n_had = s.sequence.n_slots(), n_ids = std::min(s.n_ids, s.chunks.first_token());
-  if (s.on_logits != nullptr || s.first_approx_slot != Session::kNone || n_ids <= n_had) return;
-  const kv::Reused there = kv_.prefixes().cached(s.root, s.ids.first(n_ids));
+  const u32 n_had = s.sequence.n_slots(),
+            n_ids = std::min(s.tokens.n_ids, s.approx.chunks.first_token());
+  if (s.watch.fn != nullptr || s.approx.is_any() || n_ids <= n_had) return;
+  const kv::Reused there = kv_.prefixes().cached(s.client.root, s.tokens.ids.first(n_ids));
   const u32 n_new = there.n_tokens() - std::min(n_had, there.n_tokens());
   const u32 n_disk = std::min(there.n_from_disk, n_new);
   const control::Decision decision =
-      controller_.decide_prompt(s.n_ids, there.n_tokens() - n_disk, n_disk);
-  s.decided_order = s.order;
-  s.decided_fed = s.turns.n_fed();
-  s.n_from_disk_max = decision.loads ? Session::kNone : 0;
-  if (n_disk > 0 || s.loading.prompt.n_tokens == 0) s.loading = decision;
+      controller_.decide_prompt(s.tokens.n_ids, there.n_tokens() - n_disk, n_disk);
+  s.load.decided_order = s.run.order;
+  s.load.decided_fed = s.tokens.turns.n_fed();
+  s.load.n_from_disk_max = decision.loads ? kNoSlot : 0;
+  if (n_disk > 0 || s.load.decision.prompt.n_tokens == 0) s.load.decision = decision;
   if (decision.loads) return;
   probe_disk(s, n_ids);
   log_.info("session %u: KV of %u tokens on the disk is computed: %.3f s, reading it %.3f s", s.idx,
@@ -111,7 +145,8 @@ void SessionTable::decide_loading(Session& s) {
 void SessionTable::probe_disk(Session& s, u32 n_ids) {
   const u32 page_tokens = plan_.group_shape.page_tokens, n_had = s.sequence.n_slots();
   if (n_had % page_tokens != 0) return;
-  kv_.prefixes().take(s.sequence, s.root, s.ids.first(n_ids), controller_.probe_tokens());
+  kv_.prefixes().take(s.sequence, s.client.root, s.tokens.ids.first(n_ids),
+                      controller_.probe_tokens());
   for (u32 page = n_had / page_tokens; page < s.sequence.n_slots() / page_tokens; ++page) {
     for (u32 layer = 0; layer < model_.spec.n_cache_layers; ++layer)
       kv_.tiers().mover.read_spare(s.sequence.group(layer, page).idx);
@@ -128,23 +163,25 @@ void SessionTable::decide_share(Session& s, std::span<const method::ChunkSpan> c
     if (chunk.begin >= chunk.end) continue;
     const u32 n = chunk.end - chunk.begin, n_bos = bos ? 1 : 0;
     n_tokens += n;
-    const std::span<u32> looked_for = s.ids.subspan(s.n_ids);
+    const std::span<u32> looked_for = s.tokens.ids.subspan(s.tokens.n_ids);
     if (!controller_.is_adaptive() || n_bos + n > looked_for.size()) continue;
     if (bos) looked_for[0] = *bos;
     std::ranges::copy(ids.subspan(chunk.begin, n), looked_for.begin() + n_bos);
-    n_on_disk += kv_.prefixes().cached(s.root, looked_for.first(n_bos + n)).n_from_disk;
+    n_on_disk += kv_.prefixes().cached(s.client.root, looked_for.first(n_bos + n)).n_from_disk;
   }
   const u32 n_ids = begin + static_cast<u32>(ids.size());
-  s.blending = controller_.decide_share(n_ids, n_tokens, n_on_disk, static_cast<f64>(least_share_));
+  s.approx.decision =
+      controller_.decide_share(n_ids, n_tokens, n_on_disk, static_cast<f64>(least_share_));
 }
 
 void SessionTable::commit(Session& s, u32 n_rows) {
   const u32 n_before = s.sequence.n_slots();
   s.sequence.commit(n_rows);
   const u32 page_tokens = plan_.group_shape.page_tokens;
-  const u32 n_exact = std::min(s.sequence.n_slots(), s.first_approx_slot);
-  kv_.prefixes().list(s.sequence, s.root, s.ids, n_before / page_tokens, n_exact / page_tokens);
-  archive_.name_private(s.sequence, s.ids, n_before, s.first_approx_slot);
+  const u32 n_exact = std::min(s.sequence.n_slots(), s.approx.first_slot);
+  kv_.prefixes().list(s.sequence, s.client.root, s.tokens.ids, n_before / page_tokens,
+                      n_exact / page_tokens);
+  archive_.name_private(s.sequence, s.tokens.ids, n_before, s.approx.first_slot);
 }
 
 void SessionTable::give_up(Session& s, const Error& error) {
@@ -171,8 +208,8 @@ void SessionTable::lose_kv(Session& s) {
   s.generation.reused.forget(n_lost);
   s.note_cut();
   selector_.forget(s.idx);
-  s.turns.start_over(s.n_ids);
-  s.has_place = s.has_place && s.sequence.reserve(s.n_pending());
+  s.tokens.turns.start_over(s.tokens.n_ids);
+  s.run.is_admitted = s.run.is_admitted && s.sequence.reserve(s.n_pending());
 }
 
 // What is lost meanwhile is computed anew. A cut within a shared group takes one more.
@@ -192,37 +229,38 @@ Result<void> SessionTable::cut(Session& s, u32 n_slots) {
 
 void SessionTable::release_slots() {
   for (Session& s : sessions_) {
-    if (s.state != SessionState::idle || s.sequence.n_reserved() <= s.n_ids) continue;
+    if (s.state != SessionState::idle || s.sequence.n_reserved() <= s.tokens.n_ids) continue;
     s.sequence.abandon();
     archive_.drop(s.saved);
   }
 }
 
-bool SessionTable::any_runs() const { return std::ranges::any_of(sessions_, &Session::has_place); }
+bool SessionTable::any_runs() const {
+  return std::ranges::any_of(sessions_, &Session::is_admitted);
+}
 
 bool SessionTable::can_park(const Session& s) const {
-  const bool follows_from_tokens =
-      s.first_approx_slot == Session::kNone && !selector_.has_index(s.idx);
-  return s.sequence.n_reserved() > 0 && s.on_logits == nullptr && follows_from_tokens;
+  const bool follows_from_tokens = !s.approx.is_any() && !selector_.has_index(s.idx);
+  return s.sequence.n_reserved() > 0 && s.watch.fn == nullptr && follows_from_tokens;
 }
 
 void SessionTable::park(Session& s) {
   blend_.forget(s.idx);
-  s.n_parked = s.sequence.n_slots();
-  if (s.n_taken >= s.n_parked) {  // nothing was computed behind it
-    s.n_parked -= std::min(s.n_parked, s.generation.reused.n_tokens());
+  s.run.n_evicted = s.sequence.n_slots();
+  if (s.load.n_taken >= s.run.n_evicted) {  // nothing was computed behind it
+    s.run.n_evicted -= std::min(s.run.n_evicted, s.generation.reused.n_tokens());
     s.generation.reused.bound(0);
   }
   archive_.drop(s.saved);
   kv_.prefixes().park(s.sequence);
-  s.has_place = false;
+  s.run.is_admitted = false;
   s.note_cut();
   selector_.forget(s.idx);
 }
 
 void SessionTable::check_blend() {
   for (const Session& s : sessions_) {
-    if (blend_.is_of(s.idx) && (!s.is_busy() || !s.has_place || s.chunks_ahead().empty()))
+    if (blend_.is_of(s.idx) && (!s.is_busy() || !s.run.is_admitted || s.chunks_ahead().empty()))
       blend_.end();
   }
 }
@@ -237,7 +275,7 @@ bool SessionTable::waits_for_blend(const Session& s) const {
 }
 
 bool SessionTable::reserve(Session& s) {
-  if (!kv::KvCache::reserve_slots(s.sequence, s.n_ids)) return false;
+  if (!kv::KvCache::reserve_slots(s.sequence, s.tokens.n_ids)) return false;
   return s.chunks_ahead().empty() || blend_.is_of(s.idx) || blend_.begin(s.idx, s.chunks_ahead());
 }
 
@@ -249,11 +287,11 @@ void SessionTable::lose_chunk(Session& s, const Error& error) {
 }
 
 void SessionTable::commit_blended(Session& s, u32 n_slots) {
-  s.first_approx_slot = std::min(s.first_approx_slot, s.sequence.n_slots());
+  s.approx.first_slot = std::min(s.approx.first_slot, s.sequence.n_slots());
   commit(s, n_slots);
-  s.blended_end = s.sequence.n_slots();
+  s.approx.blended_end = s.sequence.n_slots();
   const std::span<const method::Chunk> ahead = s.chunks_ahead();
-  const bool has_more = !ahead.empty() && ahead.front().begin < s.blended_end;
+  const bool has_more = !ahead.empty() && ahead.front().begin < s.approx.blended_end;
   if (!has_more) s.generation.reused.add_blended(blend_.n_placed(), blend_.n_recomputed());
 }
 
@@ -275,10 +313,10 @@ Session* SessionTable::room_holder(const Session& needs) {
   Session *idle = nullptr, *waits = nullptr, *runs = nullptr;
   for (Session& s : sessions_) {
     if (&s == &needs || !can_park(s)) continue;
-    const bool is_background = needs.priority == Priority::interactive &&
-                               s.priority == Priority::background && comes_before(needs, s);
+    const bool is_background = needs.client.priority == Priority::interactive &&
+                               s.client.priority == Priority::background && comes_before(needs, s);
     if (s.state == SessionState::idle) {
-      if (idle == nullptr || s.used_at < idle->used_at) idle = &s;
+      if (idle == nullptr || s.run.used_at < idle->run.used_at) idle = &s;
     } else if (needs.is_busy() && s.waits()) {
       if (waits == nullptr || comes_before(*waits, s)) waits = &s;
     } else if (needs.is_busy() && is_background) {

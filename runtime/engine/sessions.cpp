@@ -19,7 +19,7 @@ Unexpected not_now(const char* hint) {
 // last one goes alone, as it did before, since an index may begin with it. No index had begun
 // before the others, or all of their KV would have been saved.
 u32 n_rows_at_once(const Session& s) {
-  const u32 n_slots = s.sequence.n_slots(), n_fed = s.turns.n_fed();
+  const u32 n_slots = s.sequence.n_slots(), n_fed = s.tokens.turns.n_fed();
   return n_slots < n_fed ? n_fed - n_slots : std::max(s.n_pending() - 1, 1u);
 }
 
@@ -43,34 +43,13 @@ Result<SessionIdx> Sessions::create_session(const SessionArgs& args) {
   for (SessionIdx idx = 0; idx < sessions_.size(); ++idx) {
     Session& s = sessions_[idx];
     if (s.state != SessionState::free) continue;
-    s.state = SessionState::idle;
-    s.n_ids = 0;
-    s.turns.start_over(0);
-    s.turn_begin = 0;
-    s.n_settled = 0;
-    s.last_error = {};
-    s.generation.begin({}, text_.tokenizer());
-    s.generation.fed_ns = 0;
-    s.generation.reused = {};
-    s.cancel.store(false);
-    s.on_logits = nullptr;
+    s.reset(text_.tokenizer(), n_given_);
     archive_.forget(s.saved);
     s.saved.tenant = reuse::Tenant::of(kv_.prefixes().index().secret(), args.tenant);
-    s.priority = args.priority;
-    s.n_taken = 0;
-    s.chat = {};
-    s.root = reuse::identity_key(kv_.prefixes().index().secret(),
-                                 reuse::of_tenant(identity_, s.saved.tenant.key));
-    s.first_approx_slot = Session::kNone;
-    s.blended_end = 0;
-    s.chunks.clear();
-    s.loading = {};
-    s.blending = {};
-    s.n_from_disk_max = Session::kNone;
-    s.decided_order = 0;
-    s.tenant_idx = tenant_idx_of(s);
-    s.n_parked = 0;
-    s.used_at = n_given_;
+    s.client = {.priority = args.priority,
+                .root = reuse::identity_key(kv_.prefixes().index().secret(),
+                                            reuse::of_tenant(identity_, s.saved.tenant.key))};
+    s.client.tenant_idx = tenant_idx_of(s);
     selector_.forget(idx);
     return idx;
   }
@@ -89,7 +68,7 @@ void Sessions::destroy_session(SessionIdx idx) {
   blend_.forget(idx);
   s.sequence.clear();
   selector_.forget(idx);
-  s.n_ids = 0;
+  s.tokens.n_ids = 0;
   s.rest();
   s.state = SessionState::free;
   admit();
@@ -103,7 +82,7 @@ Result<void> Sessions::begin_feed(SessionIdx idx, std::span<const u32> ids, u32 
   if (s.state == SessionState::computing && s.cancel.load())
     s.end_cancelled(Finish::cancelled, scratch_);
   if (s.state == SessionState::idle) s.cancel.store(false);  // it came too late for what it meant
-  const u64 room_tokens = plan_.context_tokens - std::min(s.n_ids, n_kept_max);
+  const u64 room_tokens = plan_.context_tokens - std::min(s.tokens.n_ids, n_kept_max);
   if (ids.size() > room_tokens) {  // before the ids are read: a wrong count leads out of them
     const u64 n_kept = plan_.context_tokens - room_tokens;
     const u64 n_more = std::min<u64>(ids.size(), ~u64{0} - n_kept);
@@ -117,8 +96,8 @@ Result<void> Sessions::begin_feed(SessionIdx idx, std::span<const u32> ids, u32 
 // With exact answers. Its tokens become part of the input that comes, as if the session had been
 // cut there and they were fed.
 Result<void> Sessions::cut_approximate(Session& s) {
-  if (s.first_approx_slot == Session::kNone) return {};
-  const u32 begin = std::max(s.first_approx_slot, s.blended_end);  // what was blended stays
+  if (!s.approx.is_any()) return {};
+  const u32 begin = std::max(s.approx.first_slot, s.approx.blended_end);  // what was blended stays
   if (s.state != SessionState::idle || !select_config_.exact_answers ||
       s.sequence.n_slots() <= begin) {
     return {};
@@ -127,8 +106,8 @@ Result<void> Sessions::cut_approximate(Session& s) {
   archive_.drop(s.saved);
   TARN_CHECK(cut(s, begin));
   selector_.truncate(s.idx, begin);
-  s.turns.truncate(begin);
-  s.turns.feed(begin, s.n_ids - begin);
+  s.tokens.turns.truncate(begin);
+  s.tokens.turns.feed(begin, s.tokens.n_ids - begin);
   s.saved.n_slots = std::min(s.saved.n_slots, begin);
   return {};
 }
@@ -146,77 +125,79 @@ Result<void> Sessions::check_parts(const Parts& parts) const {
 }
 
 void Sessions::add_chunks(Session& s, const Parts& parts, std::span<const u32> ids, u32 begin) {
-  if (s.generation.fed_ns == 0) s.blending = {};
+  if (s.generation.fed_ns == 0) s.approx.decision = {};
   if (parts.chunks.empty()) return;
   decide_share(s, parts.chunks, ids, begin);
   if (parts.recompute != Parts::kAuto) {
-    s.blending.share = static_cast<f64>(parts.recompute);
-  } else if (s.blending.is_adaptive && least_share_ < 1) {
+    s.approx.decision.share = static_cast<f64>(parts.recompute);
+  } else if (s.approx.decision.is_adaptive && least_share_ < 1) {
     log_.info("session %u: %.4f of the chunks is computed anew: reading %.3f s, prefill %.3f s",
-              s.idx, s.blending.share, s.blending.load_s, s.blending.prefill_s);
+              s.idx, s.approx.decision.share, s.approx.decision.load_s,
+              s.approx.decision.prefill_s);
   }
-  const auto share = static_cast<f32>(s.blending.share);
-  s.blending.blend_s = s.blending.prefill_s;
+  const auto share = static_cast<f32>(s.approx.decision.share);
+  s.approx.decision.blend_s = s.approx.decision.prefill_s;
   if (share == 1) return;
-  const u32 first_id = begin > 0 ? s.ids[0] : ids[0];
+  const u32 first_id = begin > 0 ? s.tokens.ids[0] : ids[0];
   control::BlendPrompt prompt{
       .n_tokens = begin + static_cast<u32>(ids.size()),
       .n_there = begin,
       .n_check_layers = plan_.blend_sizes(model_.spec).n_check_cache_layers(),
-      .share = s.blending.share};
-  s.chunks.begin_feed();
+      .share = s.approx.decision.share};
+  s.approx.chunks.begin_feed();
   for (const method::ChunkSpan& part : parts.chunks) {
-    if (s.chunks.is_full()) break;
-    if (part.begin >= part.end || begin + part.begin < s.n_ids) continue;
+    if (s.approx.chunks.is_full()) break;
+    if (part.begin >= part.end || begin + part.begin < s.tokens.n_ids) continue;
     auto chunk = blend_.chunk_of({begin + part.begin, begin + part.end}, first_id, prompt.n_tokens);
     if (!chunk) continue;
     if (begin == 0 && prompt.n_chunks == 0)
-      prompt.n_there = kv_.prefixes().cached(s.root, ids.first(chunk->begin)).n_tokens();
+      prompt.n_there = kv_.prefixes().cached(s.client.root, ids.first(chunk->begin)).n_tokens();
     ++prompt.n_chunks;
     prompt.n_chunk_tokens += chunk->n_tokens();
     prompt.n_checked = chunk->end;
     chunk->recompute = share;
-    s.chunks.add(*chunk);
+    s.approx.chunks.add(*chunk);
   }
-  s.blending.blend_s = controller_.blend_s(prompt, s.blending.load_s);
+  s.approx.decision.blend_s = controller_.blend_s(prompt, s.approx.decision.load_s);
 }
 
 Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids, const Parts& parts) {
   TARN_CHECK(check_parts(parts));
   TARN_CHECK(begin_feed(idx, ids, /*n_kept_max=*/plan_.context_tokens));
   Session& s = sessions_[idx];
-  if (parts.recompute < 1 && parts.chunks.size() > s.chunks.n_left()) {
+  if (parts.recompute < 1 && parts.chunks.size() > s.approx.chunks.n_left()) {
     return bad_field("parts",
                      "too many chunks for one session: join some of them, or begin another session",
-                     {"chunks", parts.chunks.size()}, {"room", s.chunks.n_left()});
+                     {"chunks", parts.chunks.size()}, {"room", s.approx.chunks.n_left()});
   }
-  if (!ids.empty()) add_chunks(s, parts, ids, s.n_ids);
+  if (!ids.empty()) add_chunks(s, parts, ids, s.tokens.n_ids);
   append(s, ids);
   return {};
 }
 
 void Sessions::append(Session& s, std::span<const u32> ids) {
-  std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
+  std::copy(ids.begin(), ids.end(), s.tokens.ids.begin() + s.tokens.n_ids);
   if (s.generation.fed_ns == 0) {
     s.generation.fed_ns = clock_->now_ns();
     s.generation.reused = {};
-    s.loading = {};
+    s.load.decision = {};
   }
   s.last_error = {};
-  if (s.state == SessionState::idle) s.n_settled = s.n_ids;
+  if (s.state == SessionState::idle) s.tokens.n_settled = s.tokens.n_ids;
   // The first input after a restore is one of its own, also while lost KV is computed anew.
-  if (s.state == SessionState::idle || s.saved.restored) s.turn_begin = s.n_ids;
+  if (s.state == SessionState::idle || s.saved.restored) s.tokens.turn_begin = s.tokens.n_ids;
   const u32 n_more = static_cast<u32>(ids.size());
-  s.turns.feed(s.n_ids, n_more);
-  const bool begins = s.n_ids < 2 && !has_told_of_bos_;
-  if (begins && has_two_bos(s.ids.first(s.n_ids + n_more), text_.tokenizer().first_token())) {
+  s.tokens.turns.feed(s.tokens.n_ids, n_more);
+  const bool begins = s.tokens.n_ids < 2 && !has_told_of_bos_;
+  if (begins &&
+      has_two_bos(s.tokens.ids.first(s.tokens.n_ids + n_more), text_.tokenizer().first_token())) {
     has_told_of_bos_ = true;
     log_.warning(
         "a prompt begins with BOS twice: the model's file adds it (tokenizer.ggml.add_bos_token), "
         "so leave it out of the text");
   }
-  s.generated.set(s.n_ids, s.n_ids + n_more, false);
-  s.n_ids += n_more;
+  s.tokens.generated.set(s.tokens.n_ids, s.tokens.n_ids + n_more, false);
+  s.tokens.n_ids += n_more;
   s.saved.ask_more();
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   wait_for_place(s);
@@ -225,14 +206,15 @@ void Sessions::append(Session& s, std::span<const u32> ids) {
 Result<void> Sessions::generate(SessionIdx idx, const GenerateParams& params) {
   Session& s = sessions_[idx];
   if (s.state == SessionState::generating) return not_now("the session is generating already");
-  if (s.n_ids == 0) return not_now("nothing was fed: feed at least one token (BOS, say) first");
+  if (s.tokens.n_ids == 0)
+    return not_now("nothing was fed: feed at least one token (BOS, say) first");
   TARN_CHECK(validate(params.sampler, model_.spec.n_vocab));
   TARN_CHECK(check_queue(s));
   TARN_CHECK(s.generation.set_stops(params.stops));
   if (s.generation.fed_ns == 0) s.generation.reused = {};
   s.generation.begin(params, text_.tokenizer());
   if (s.generation.fed_ns == 0) s.generation.fed_ns = clock_->now_ns();
-  if (s.state == SessionState::idle) s.n_settled = s.n_ids;
+  if (s.state == SessionState::idle) s.tokens.n_settled = s.tokens.n_ids;
   s.cancel.store(false);
   s.last_error = {};  // computed after all, or an event says why not
   s.saved.ask_more();
@@ -246,12 +228,12 @@ Result<void> Sessions::truncate(SessionIdx idx, u32 n_tokens) {
   if (s.state == SessionState::generating) {
     return not_now("the session is generating: wait for its end, or cancel it");
   }
-  if (n_tokens > s.n_ids) {
+  if (n_tokens > s.tokens.n_ids) {
     return bad_field("n_tokens", "the session has fewer tokens than that", {"asked", n_tokens},
-                     {"tokens", s.n_ids});
+                     {"tokens", s.tokens.n_ids});
   }
   s.sequence.abandon();
-  s.has_place = false;
+  s.run.is_admitted = false;
   archive_.drop(s.saved);
   if (n_tokens < s.sequence.n_slots()) {
     const Result<void> is_cut = cut(s, n_tokens);
@@ -261,14 +243,7 @@ Result<void> Sessions::truncate(SessionIdx idx, u32 n_tokens) {
     }
   }
   selector_.truncate(idx, n_tokens);
-  s.n_ids = s.n_settled = n_tokens;
-  s.cut_tokens(n_tokens);
-  s.generation.reused.bound(n_tokens);
-  s.turn_begin = std::min(s.turn_begin, n_tokens);
-  s.saved.n_slots = std::min(s.saved.n_slots, n_tokens);
-  s.saved.ask_more();
-  s.last_error = {};
-  s.n_parked = std::min(s.n_parked, n_tokens);
+  s.truncate(n_tokens);
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   wait_for_place(s);
   return {};
@@ -279,7 +254,7 @@ Result<SessionIdx> Sessions::fork(SessionIdx idx) {
   if (source.state != SessionState::idle) {
     return not_now("only an idle session can be forked: wait until it has computed and generated");
   }
-  TARN_TRY(const SessionIdx copy_idx, create_session({.priority = source.priority}));
+  TARN_TRY(const SessionIdx copy_idx, create_session({.priority = source.client.priority}));
   Session& copy = sessions_[copy_idx];
   const Result<void> is_copied =
       with_room(source, [&] { return kv_.fork(source.sequence, copy.sequence, /*n_more=*/0); });
@@ -287,20 +262,7 @@ Result<SessionIdx> Sessions::fork(SessionIdx idx) {
     destroy_session(copy_idx);
     return fail(is_copied.error());
   }
-  std::copy_n(source.ids.begin(), source.n_ids, copy.ids.begin());
-  copy.n_ids = source.n_ids;
-  copy.generated.copy(source.generated, source.n_ids);
-  copy.saved.tenant = source.saved.tenant;
-  copy.root = source.root;
-  copy.tenant_idx = source.tenant_idx;
-  copy.n_parked = source.n_parked;
-  copy.turns = source.turns;
-  copy.turn_begin = source.turn_begin;
-  copy.first_approx_slot = source.first_approx_slot;
-  copy.blended_end = source.blended_end;
-  copy.chunks = source.chunks;
-  copy.last_error = source.last_error;
-  copy.chat = source.chat;
+  copy.copy_from(source);
   selector_.copy(idx, copy_idx, copy.sequence);
   return copy_idx;
 }
@@ -308,7 +270,10 @@ Result<SessionIdx> Sessions::fork(SessionIdx idx) {
 // ---- What a step does -----------------------------------------------------------------------
 
 method::BlendTarget Sessions::blend_target(Session& s) {
-  return {.session = s.idx, .sequence = &s.sequence, .root = s.root, .ids = s.ids.first(s.n_ids)};
+  return {.session = s.idx,
+          .sequence = &s.sequence,
+          .root = s.client.root,
+          .ids = s.tokens.ids.first(s.tokens.n_ids)};
 }
 
 // Rows up to its next chunks, or of their blend; nullopt: it has come to chunks that are not its
@@ -328,23 +293,26 @@ std::span<Ready> Sessions::ready_sessions() {
   u32 n = 0;
   for (Session& s : sessions_) {
     if (n_rows_of(s)) continue;
-    s.has_place = false;
+    s.run.is_admitted = false;
     wait_for_place(s);
   }
   for (Session& s : sessions_) {
     if (s.n_ready_rows(scratch_) > plan_.group_shape.page_tokens) {
-      take_prefix(s, s.n_ids - 1);  // a last row is left
-      const bool reserved = kv::KvCache::reserve_slots(s.sequence, s.n_ids);
+      take_prefix(s, s.tokens.n_ids - 1);  // a last row is left
+      const bool reserved = kv::KvCache::reserve_slots(s.sequence, s.tokens.n_ids);
       TARN_ASSERT(reserved);  // what the pages took the place of
     }
     const u32 n_rows = n_rows_of(s).value_or(0);
     if (n_rows == 0) continue;
     Ready& ready = ready_[n++];
-    ready = {.session = s.idx, .n_rows = n_rows, .tenant = s.tenant_idx, .priority = s.priority};
+    ready = {.session = s.idx,
+             .n_rows = n_rows,
+             .tenant = s.client.tenant_idx,
+             .priority = s.client.priority};
     if (!select_config_.is_full()) ready.n_rows = std::min(n_rows, n_rows_at_once(s));
     if (s.state != SessionState::generating || s.n_pending() > 1) continue;
     ready.kind = s.generation.n_generated > 0 ? RunKind::decode : RunKind::first;
-    ready.is_generated = s.sequence.n_slots() >= s.turns.n_fed();
+    ready.is_generated = s.sequence.n_slots() >= s.tokens.turns.n_fed();
   }
   return ready_.first(n);
 }
@@ -363,14 +331,14 @@ void Sessions::accept_token(Session& s, Sampled sampled) {
   if (generation.n_generated < generation.forced.size()) {
     sampled.token = generation.forced[generation.n_generated];
   }
-  const bool fits = s.n_ids < plan_.context_tokens;
+  const bool fits = s.tokens.n_ids < plan_.context_tokens;
   if (fits) {
-    s.generated.set(s.n_ids, s.n_ids + 1, true);
-    s.ids[s.n_ids++] = sampled.token;
-    s.has_place = s.sequence.reserve(1);  // else it waits, and gets one before others
+    s.tokens.generated.set(s.tokens.n_ids, s.tokens.n_ids + 1, true);
+    s.tokens.ids[s.tokens.n_ids++] = sampled.token;
+    s.run.is_admitted = s.sequence.reserve(1);  // else it waits, and gets one before others
   }
   const std::optional<Finish> end = generation.accept(sampled, clock_->now_ns(), scratch_);
-  if (end || !fits) place_time_.observe(clock_->now_ns() - s.placed_ns);
+  if (end || !fits) place_time_.observe(clock_->now_ns() - s.run.admitted_ns);
   if (end || !fits) s.finish(end.value_or(Finish::length), nullptr, scratch_);
 }
 

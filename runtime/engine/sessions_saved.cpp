@@ -39,19 +39,19 @@ reuse::SessionView Sessions::view_of(Session& s) const {
       .saved = &s.saved,
       .session = s.idx,
       .sequence = &s.sequence,
-      .ids = s.ids.first(s.n_ids),
-      .root = s.root,
+      .ids = s.tokens.ids.first(s.tokens.n_ids),
+      .root = s.client.root,
       .is_idle = s.state == SessionState::idle,
-      .turn_begin = s.turn_begin,
-      .first_approx_slot = s.first_approx_slot,
+      .turn_begin = s.tokens.turn_begin,
+      .first_approx_slot = s.approx.first_slot,
       .n_drawn = s.state == SessionState::generating ? s.generation.n_drawn() : 0};
   if (!selector_.is_on()) {
-    note_answers(s.generated, view);
+    note_answers(s.tokens.generated, view);
     return view;
   }
   const method::KeptIndex kept = selector_.kept(s.idx);
   view.policy = policy_of(selection_key_);
-  view.chooses = s.first_approx_slot != Session::kNone || selector_.has_index(s.idx);
+  view.chooses = s.approx.is_any() || selector_.has_index(s.idx);
   view.index = {.life = std::bit_cast<std::array<u32, 8>>(kept.life), .turn_end = kept.turn_end};
   view.index_owner = selector_.codebooks_key(s.idx);
   if (const u32 n_rows = kept.life.rows_used; n_rows > 0) {
@@ -60,15 +60,15 @@ reuse::SessionView Sessions::view_of(Session& s) const {
                      .n_slots = n_rows,
                      .iterations = method::iterations(select_config_, n_rows)};
   }
-  std::ranges::copy(s.turns.answers(), view.answers.begin());
-  view.n_answers = static_cast<u32>(s.turns.answers().size());
-  view.n_fed = s.turns.n_fed();
+  std::ranges::copy(s.tokens.turns.answers(), view.answers.begin());
+  view.n_answers = static_cast<u32>(s.tokens.turns.answers().size());
+  view.n_fed = s.tokens.turns.n_fed();
   return view;
 }
 
 Result<void> Sessions::autosave(SessionIdx idx, std::string_view name) {
   Session& s = sessions_[idx];
-  const bool has_answer = s.state == SessionState::idle && s.n_ids > s.turns.n_fed();
+  const bool has_answer = s.state == SessionState::idle && s.tokens.n_ids > s.tokens.turns.n_fed();
   return archive_.autosave(s.saved, name,
                            has_answer ? reuse::StoppedAt::answer : reuse::StoppedAt::nothing);
 }
@@ -103,9 +103,9 @@ Result<Sessions::Restored> Sessions::restore(std::string_view name, const Sessio
   }));
   Session& s = sessions_[idx];
   return Restored{.idx = idx,
-                  .n_tokens = s.n_ids,
+                  .n_tokens = s.tokens.n_ids,
                   .n_computed = s.sequence.n_slots(),
-                  .turn_begin = s.turn_begin,
+                  .turn_begin = s.tokens.turn_begin,
                   .is_cut_off = s.saved.restored->is_cut_off,
                   .n_drawn = s.saved.restored->n_drawn,
                   .took_ns = clock_->now_ns() - start_ns};
@@ -129,22 +129,23 @@ Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& fou
   if (found.is_whole() && restore_index(s, manifest)) {
     index_owner = selector_.codebooks_key(s.idx);
   }
-  TARN_TRY(const bool has_index, archive_.restore(s.saved, s.sequence, found, s.root, index_owner));
-  std::ranges::copy(manifest.token_ids, s.ids.begin());
-  s.n_ids = s.n_settled = static_cast<u32>(n_ids);
-  s.generated.set(0, s.n_ids, false);
+  TARN_TRY(const bool has_index,
+           archive_.restore(s.saved, s.sequence, found, s.client.root, index_owner));
+  std::ranges::copy(manifest.token_ids, s.tokens.ids.begin());
+  s.tokens.n_ids = s.tokens.n_settled = static_cast<u32>(n_ids);
+  s.tokens.generated.set(0, s.tokens.n_ids, false);
   for (const reuse::ManifestAnswer& answer : manifest.answers)
-    s.generated.set(answer.begin, answer.end, true);
-  if (manifest.n_fed != 0) s.generated.set(manifest.n_fed, s.n_ids, true);
-  s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];
+    s.tokens.generated.set(answer.begin, answer.end, true);
+  if (manifest.n_fed != 0) s.tokens.generated.set(manifest.n_fed, s.tokens.n_ids, true);
+  s.tokens.turn_begin = manifest.turn_begins.empty() ? s.tokens.n_ids : manifest.turn_begins[0];
   if (has_index && manifest.first_approx_slot != 0)
-    s.first_approx_slot = manifest.first_approx_slot;
+    s.approx.first_slot = manifest.first_approx_slot;
   if (!has_index) {
     selector_.forget(s.idx);
-    s.turns.start_over(s.n_ids);  // its index is made from all of it
+    s.tokens.turns.start_over(s.tokens.n_ids);  // its index is made from all of it
   }
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
-  s.used_at = ++n_given_;
+  s.run.used_at = ++n_given_;
   wait_for_place(s);
   return {};
 }
@@ -165,7 +166,7 @@ bool Sessions::restore_index(Session& s, const reuse::Manifest& manifest) {
   }
   const u32 n_tokens = static_cast<u32>(manifest.token_ids.size());
   if (!selector_.restore(s.idx, s.sequence, kept, manifest.n_slots, n_tokens)) return false;
-  s.turns.restore(manifest.n_fed, manifest.answers);
+  s.tokens.turns.restore(manifest.n_fed, manifest.answers);
   return true;
 }
 

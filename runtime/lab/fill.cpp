@@ -47,7 +47,8 @@ Result<void> Probe::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch ro
   }
   Session& s = engine_.sessions_[idx];
   static std::atomic<u64> n_fills{0};
-  s.root = {.low = ++n_fills, .high = ~u64{0}};  // nobody else's: the tokens do not tell this KV
+  s.client.root = {.low = ++n_fills,
+                   .high = ~u64{0}};  // nobody else's: the tokens do not tell this KV
   TARN_CHECK(engine_.feed(idx, ids));
   while (s.n_computable() > 0) {
     const Result<void> filled = fill_rows(s, std::min(s.n_computable(), rows_max), rows);
@@ -86,7 +87,7 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   e.trace_ = engine::StepTrace{.start_ns = e.clock_->now_ns()};
   e.executor_.clear();
   e.executor_.add({.sequence = &s.sequence, .session = s.idx},
-                  s.ids.subspan(s.sequence.n_slots(), n), 0);
+                  s.tokens.ids.subspan(s.sequence.n_slots(), n), 0);
   TARN_CHECK(e.kv_.reserve_frames(s.sequence, n));
   e.kv_.plan_step({});  // nothing is read: no part of the KV is loaded
   e.executor_.forward_.backend->begin_step(e.executor_.batch_);

@@ -10,8 +10,8 @@ VerifyMark Probe::blend_mark(u32 recompute_percent) const {
 void Probe::score_rows_by(method::ScoreRows score) { engine_.blend_.args_.score = score; }
 
 void Probe::watch_logits(SessionIdx idx, engine::LogitsFn on_logits, void* context) {
-  engine_.sessions_[idx].on_logits = on_logits;
-  engine_.sessions_[idx].logits_context = context;
+  engine_.sessions_[idx].watch.fn = on_logits;
+  engine_.sessions_[idx].watch.context = context;
 }
 
 Result<void> Probe::generate(SessionIdx idx, const engine::GenerateParams& params,

@@ -18,16 +18,17 @@ void SessionBoard::note(std::span<const Session> sessions, u64 now_ns) {
     const u32 n_slots = session.sequence.n_slots();
     Progress& progress = rows_[idx].progress;
     progress = {.state = session.state,
-                .priority = session.priority,
-                .n_ids = session.n_ids,
+                .priority = session.client.priority,
+                .n_ids = session.tokens.n_ids,
                 .n_slots = n_slots,
                 .last_error = session.last_error,
                 .reused = session.generation.reused,
-                .loading = session.loading,
-                .blending = session.blending};
+                .loading = session.load.decision,
+                .blending = session.approx.decision};
     // The last token waits for what comes next.
-    if (session.is_busy() && n_slots + 1 < session.n_ids) {
-      const f64 left_s = std::min(readings_[idx].left_s(now_ns, n_slots, session.n_ids), kLeftMaxS);
+    if (session.is_busy() && n_slots + 1 < session.tokens.n_ids) {
+      const f64 left_s =
+          std::min(readings_[idx].left_s(now_ns, n_slots, session.tokens.n_ids), kLeftMaxS);
       progress.prefill_left_ns = static_cast<u64>(left_s * 1e9);
     } else {
       readings_[idx].end();

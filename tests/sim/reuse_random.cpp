@@ -171,7 +171,7 @@ class Life {
     for (SessionIdx s = 0; kind_.keeps && s < kSessions; ++s) {
       if (state(s).state == SessionState::free || state(s).saved.name_bytes == 0) continue;
       NameHistory& history = names_[std::string(state(s).saved.name())];
-      history.seen_at[digest_of(state(s).ids.first(state(s).n_ids))] = moment_;
+      history.seen_at[digest_of(state(s).tokens.ids.first(state(s).tokens.n_ids))] = moment_;
     }
   }
 
@@ -212,14 +212,14 @@ class Life {
   std::vector<u32> said_before(SessionIdx s) {
     if (texts_.empty()) return {};
     const std::vector<u32>& text = texts_[random_.below(texts_.size())];
-    const auto own = state(s).ids.first(state(s).n_ids);
+    const auto own = state(s).tokens.ids.first(state(s).tokens.n_ids);
     if (text.size() <= own.size() || !std::equal(own.begin(), own.end(), text.begin())) return {};
     const auto rest = std::span(text).subspan(own.size());
     const auto next = rest.first(1 + random_.below(rest.size()));
     return {next.begin(), next.end()};
   }
   void note_text(SessionIdx s) {
-    const auto own = state(s).ids.first(state(s).n_ids);
+    const auto own = state(s).tokens.ids.first(state(s).tokens.n_ids);
     if (own.size() < kPage) return;
     if (texts_.size() < 8) texts_.emplace_back();
     texts_[random_.below(texts_.size())].assign(own.begin(), own.end());
@@ -241,7 +241,7 @@ class Life {
     const kv::Reused& now = state(*s).generation.reused;
     counts_.reused_from_memory += now.n_from_memory > before.n_from_memory;
     counts_.reused_from_disk += now.n_from_disk > before.n_from_disk;
-    const bool is_own = begun_[tenants_[*s]].contains(digest_of(state(*s).ids.first(kPage)));
+    const bool is_own = begun_[tenants_[*s]].contains(digest_of(state(*s).tokens.ids.first(kPage)));
     CAPTURE(random_.seed());
     if (state(*s).sequence.n_slots() > n_slots) CHECK(is_own);
     note_text(*s);
@@ -249,9 +249,10 @@ class Life {
 
   void generate() {
     const auto s = any(is_quiet);
-    if (!s || state(*s).n_ids == 0) return;
+    if (!s || state(*s).tokens.n_ids == 0) return;
     Request request;
-    request.ids.assign(state(*s).ids.begin(), state(*s).ids.begin() + state(*s).n_ids);
+    request.ids.assign(state(*s).tokens.ids.begin(),
+                       state(*s).tokens.ids.begin() + state(*s).tokens.n_ids);
     request.max_tokens = static_cast<u32>(1 + random_.below(10));
     if (chance(50)) {
       request.sampler.temperature = 0.9f;
@@ -270,9 +271,9 @@ class Life {
   void truncate() {
     const auto s = any(is_quiet);
     if (!s) return;
-    const u32 n = static_cast<u32>(random_.below(state(*s).n_ids + 1u));
+    const u32 n = static_cast<u32>(random_.below(state(*s).tokens.n_ids + 1u));
     const Result<void> cut = engine().truncate(*s, n);
-    if (cut) CHECK(state(*s).n_ids == n);
+    if (cut) CHECK(state(*s).tokens.n_ids == n);
     if (!cut) CHECK((faulty_ || cut.error().status == Status::would_block));
     ++counts_.truncations;
   }
@@ -345,7 +346,8 @@ class Life {
       ++counts_.restored;
       tenants_[restored->idx] = 0;
       const engine::Session& taken = state(restored->idx);
-      const auto found = history.seen_at.find(digest_of(taken.ids.first(taken.n_ids)));
+      const auto found =
+          history.seen_at.find(digest_of(taken.tokens.ids.first(taken.tokens.n_ids)));
       REQUIRE(found != history.seen_at.end());
       CHECK((faulty_ || found->second >= history.saved_at));  // the last that was saved, or later
     }

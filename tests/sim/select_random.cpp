@@ -124,7 +124,7 @@ class SelectLife {
     counts_.extents_adopted += extents.n_adopted;
   }
   static std::vector<u32> ids_of(const engine::Session& s) {
-    return {s.ids.begin(), s.ids.begin() + s.n_ids};
+    return {s.tokens.ids.begin(), s.tokens.ids.begin() + s.tokens.n_ids};
   }
   Engine& resident() { return resident_.engine; }
   const engine::Session& state(SessionIdx s) { return engine().session_state(s); }
@@ -232,7 +232,7 @@ class SelectLife {
   // Its KV, and what it chooses by, are what they were; one that tells its index of a turn later
   // says the same in the end.
   bool has_same_index(SessionIdx s, SessionIdx other) {
-    if (state(s).first_approx_slot != resident().session_state(other).first_approx_slot)
+    if (state(s).approx.first_slot != resident().session_state(other).approx.first_slot)
       return false;
     // One that has read its input is ahead of one that goes on reading, and else like it.
     const u32 n_slots = resident().session_state(other).sequence.n_slots();
@@ -286,7 +286,7 @@ class SelectLife {
 
   void generate() {
     const auto s = any_idle();
-    if (!s || end_if_apart(*s) || state(*s).n_ids == 0) return;
+    if (!s || end_if_apart(*s) || state(*s).tokens.n_ids == 0) return;
     const u64 n_max = keeps_ ? 40 : 12;
     engine::GenerateParams params{.max_tokens = static_cast<u32>(2 + random_.below(n_max)),
                                   .ignore_end = true};
@@ -300,8 +300,8 @@ class SelectLife {
     const bool is_told = resident().generate(pair.resident, params).has_value();
     // Where KV was lost, what selection had left in it is computed anew, exactly. Without faults
     // nothing is, and tokens tell.
-    const u32 first_approx_slot = resident().session_state(pair.resident).first_approx_slot;
-    const bool is_same = !faulty_ || state(*s).first_approx_slot == first_approx_slot;
+    const u32 first_approx_slot = resident().session_state(pair.resident).approx.first_slot;
+    const bool is_same = !faulty_ || state(*s).approx.first_slot == first_approx_slot;
     bool had_room = is_told;
     if (is_told) {
       const test::Said said = read_all(resident(), pair.resident);
@@ -321,7 +321,7 @@ class SelectLife {
   // cancel.
   void cancel() {
     const auto s = any_idle();
-    if (!s || end_if_apart(*s) || state(*s).n_ids == 0) return;
+    if (!s || end_if_apart(*s) || state(*s).tokens.n_ids == 0) return;
     engine::GenerateParams params{.max_tokens = 40, .ignore_end = true};
     params.sampler.seed = random_.next();
     if (!engine().generate(*s, params)) return;
@@ -344,7 +344,7 @@ class SelectLife {
     CAPTURE(random_.seed());
     const engine::Session& other = resident().session_state(pair.resident);
     const std::vector<u32> wanted = read_all(resident(), pair.resident).tokens;
-    const bool is_lossy_alike = state(*s).first_approx_slot == other.first_approx_slot;
+    const bool is_lossy_alike = state(*s).approx.first_slot == other.approx.first_slot;
     pair.is_apart = wanted.size() != pair.said.size() || (faulty_ && !is_lossy_alike);
     CHECK((pair.is_apart || wanted == pair.said));
     CHECK((!pair.is_apart || faulty_ || is_full(resident())));
@@ -354,7 +354,7 @@ class SelectLife {
   void truncate() {
     const auto s = any_idle();
     if (!s || end_if_apart(*s)) return;
-    const u32 n = static_cast<u32>(random_.below(state(*s).n_ids + 1u));
+    const u32 n = static_cast<u32>(random_.below(state(*s).tokens.n_ids + 1u));
     if (!engine().truncate(*s, n)) {
       pairs_[*s].is_apart = true;
       return;

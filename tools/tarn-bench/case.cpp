@@ -103,7 +103,7 @@ CaseRun::CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_mo
   lab::Probe(engine).watch_kv(planter_);  // extents follow the queries before them
   for (u32 i = 0; i < c.n_parallel; ++i) {
     if (c.n_depth > 0 && c.n_settle > 0) settle(sessions_[i]);
-    n_held_[i] = engine.session_state(sessions_[i]).n_ids;
+    n_held_[i] = engine.session_state(sessions_[i]).tokens.n_ids;
   }
   lab::Probe(engine).watch_kv({});
 }
@@ -130,7 +130,7 @@ void CaseRun::cut_back() {
       value_of(engine_.truncate(sessions_[i], n_held_[i]));
       continue;
     }
-    const u32 waiting = engine_.session_state(sessions_[i]).ids[n_held_[i] - 1];
+    const u32 waiting = engine_.session_state(sessions_[i]).tokens.ids[n_held_[i] - 1];
     value_of(engine_.truncate(sessions_[i], n_held_[i] - 1));
     value_of(engine_.feed(sessions_[i], std::span(&waiting, 1)));
   }

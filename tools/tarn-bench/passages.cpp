@@ -83,7 +83,7 @@ FirstToken time_first_token(engine::Engine& engine, const PassagesPrompt& prompt
   const u64 begin_ns = clock.now_ns();
   value_of(share ? engine.feed(session, prompt.ids, {prompt.chunks, *share})
                  : engine.feed(session, prompt.ids));
-  const f64 predicted_s = engine.session_state(session).blending.blend_s;
+  const f64 predicted_s = engine.session_state(session).approx.decision.blend_s;
   value_of(engine.generate(session, {.max_tokens = 1, .ignore_end = true}));
   engine::Event event{};
   char text[256];

@@ -120,9 +120,9 @@ class Reader {
   // Whether the session begins with the prompt's first n tokens.
   bool holds(const Ids& prompt, u64 n) const {
     const auto& session = engine_.session_state(session_);
-    return session.n_ids >= n &&
+    return session.tokens.n_ids >= n &&
            std::equal(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n),
-                      session.ids.begin());
+                      session.tokens.ids.begin());
   }
 
   struct Scored {
@@ -140,12 +140,12 @@ class Reader {
 
   void take_up(const Ids& prompt) {
     const auto& session = engine_.session_state(session_);
-    const auto have = session.ids.first(session.n_ids);
+    const auto have = session.tokens.ids.first(session.tokens.n_ids);
     const auto differ = std::mismatch(have.begin(), have.end(), prompt.begin(), prompt.end());
     // The last token always runs, because its logits are needed.
     const auto n_shared = static_cast<u32>(
         std::min<u64>(static_cast<u64>(differ.first - have.begin()), prompt.size() - 1));
-    if (n_shared < session.n_ids) value_of(engine_.truncate(session_, n_shared));
+    if (n_shared < session.tokens.n_ids) value_of(engine_.truncate(session_, n_shared));
     feed(std::span(prompt).subspan(n_shared));
   }
 

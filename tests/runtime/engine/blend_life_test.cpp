@@ -140,7 +140,7 @@ class Lives {
       talk.is_open = false;
     }
     if (what == 2 && is_idle) {  // a cut, and more after it: only its books are looked at
-      const u32 n_ids = engine().session_state(talk.session).n_ids;
+      const u32 n_ids = engine().session_state(talk.session).tokens.n_ids;
       if (n_ids < 2 || !engine().truncate(talk.session, n_ids / 2 + 1)) return;
       if (engine().feed(talk.session, random_ids(what, 20)).has_value()) talk.is_cut = true;
     }

@@ -71,7 +71,7 @@ SessionIdx feed_parts(Engine& engine, const Prompt& prompt, f32 recompute) {
 // The logits behind the last token. What is fed is computed before they are watched.
 std::vector<f32> last_logits(OpenEngine& open, SessionIdx session, test::Said* said = nullptr) {
   open.run();
-  const u32 n_ids = open.engine.session_state(session).n_ids;
+  const u32 n_ids = open.engine.session_state(session).tokens.n_ids;
   LogitsRecord record;
   lab::Probe(open.engine).watch_logits(session, &LogitsRecord::on_logits, &record);
   REQUIRE(open.engine.generate(session, {.max_tokens = 6, .ignore_end = true}).has_value());

@@ -88,7 +88,7 @@ TEST_CASE("a prefill slice that is cancelled in its layers counts for nothing") 
     CHECK(engine.status().counters.n_steps == n_steps);
     open.run();
     CHECK(engine.session_state(session).state == SessionState::idle);
-    CHECK(engine.session_state(session).n_ids == n_slots);
+    CHECK(engine.session_state(session).tokens.n_ids == n_slots);
     // Cut back to before the second text, it goes on as if that had never been fed.
     REQUIRE(engine.truncate(session, static_cast<u32>(first.size())).has_value());
     CHECK(generated(engine, session) == want);
@@ -149,7 +149,7 @@ class CancelInStep {
       self.done = event.done;
     }
     self.state = self.engine_.session_state(self.session_).state;
-    self.n_ids = self.engine_.session_state(self.session_).n_ids;
+    self.n_ids = self.engine_.session_state(self.session_).tokens.n_ids;
   }
 
   Engine& engine_;
@@ -217,9 +217,10 @@ TEST_CASE("the end is told before that of a step which goes on for somebody else
       CHECK(cancel.done.n_tokens == cancel.n_tokens);
       if (part != Part::fed) CHECK(cancel.done.finish == Finish::cancelled);
       CHECK(s.sequence.n_slots() == n_slots);
-      CHECK(s.n_ids == cancel.n_ids);
-      CHECK(s.n_ids == (part == Part::later_slice ? n_slots : first.size() + cancel.n_tokens));
-      CHECK(s.sequence.n_reserved() <= s.n_ids);
+      CHECK(s.tokens.n_ids == cancel.n_ids);
+      CHECK(s.tokens.n_ids ==
+            (part == Part::later_slice ? n_slots : first.size() + cancel.n_tokens));
+      CHECK(s.sequence.n_reserved() <= s.tokens.n_ids);
       CHECK_FALSE(s.cancel.load());
       test::check_invariants(s.sequence, lab::Probe::pool(engine), engine.spec().n_cache_layers);
 
@@ -397,7 +398,7 @@ TEST_CASE("a step of cancelled sessions alone stops half way, with both ends tol
     REQUIRE(engine.take_event(session, &event, text));
     CHECK(event.type == EventType::done);
     CHECK(event.done.finish == Finish::cancelled);
-    CHECK(engine.session_state(session).n_ids == 0);  // taken back
+    CHECK(engine.session_state(session).tokens.n_ids == 0);  // taken back
   }
   CHECK_FALSE(engine.has_work());
 }

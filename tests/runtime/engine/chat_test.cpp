@@ -31,7 +31,7 @@ Talk talk_of(std::vector<u32> ids) { return {.ids = std::move(ids), .notes = {}}
 
 std::vector<u32> ids_of(const engine::Engine& engine, SessionIdx idx) {
   const engine::Session& s = engine.session_state(idx);
-  return {s.ids.begin(), s.ids.begin() + s.n_ids};
+  return {s.tokens.ids.begin(), s.tokens.ids.begin() + s.tokens.n_ids};
 }
 
 std::vector<u32> joined(std::vector<u32> a, const std::vector<u32>& b) {
@@ -146,7 +146,7 @@ TEST_CASE("a session that waits or runs is fed another conversation, however man
   const SessionIdx runs = open.session_with(random_ids(1, 100));
   REQUIRE(open.engine.generate(runs, {.max_tokens = 50, .ignore_end = true}).has_value());
   const SessionIdx session = open.session_with(random_ids(2, 100));
-  REQUIRE(open.engine.session_state(session).has_place);
+  REQUIRE(open.engine.session_state(session).run.is_admitted);
   // There is no room for it, with or without the session's place.
   const SessionIdx waits = open.session_with(random_ids(3, 200));
   REQUIRE(open.engine.session_state(waits).waits());
@@ -226,7 +226,7 @@ TEST_CASE("reused tokens and computed rows are the conversation, with exact answ
       const std::vector<u32> said = answer(open, session, 60);
       const u64 n_computed = open.engine.status().counters.n_prefill_rows - n_rows;
       const engine::Session& s = open.engine.session_state(session);
-      CHECK((s.first_approx_slot != engine::Session::kNone));
+      CHECK(s.approx.is_any());
       CHECK(s.generation.reused.n_tokens() + n_computed == ids.size());
       ids = joined(joined(ids, said), random_ids(2 + turn, 40));
     }
@@ -334,7 +334,7 @@ TEST_CASE("what is undone, cut or forked is no change, and does not use up the n
   const SessionIdx session = *engine.create_session();
   feed(session, three);
   feed(session, {"bakeri", "somu"});
-  const u32 n_ids = engine.session_state(session).n_ids;
+  const u32 n_ids = engine.session_state(session).tokens.n_ids;
   CHECK(lines.lines.empty());
 
   feed(session, three);

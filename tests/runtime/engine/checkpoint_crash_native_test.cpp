@@ -202,7 +202,7 @@ void live(const std::string& model, const Config& config, const char* name,
     const bool cuts = restored->n_tokens > kPrompt && !goes_on;
     if (cuts && !engine.truncate(session, kPrompt)) _exit(4);
     const Session& state = engine.session_state(session);
-    for (; goes_on && n < restored->n_drawn; ++n) shared->answer[n] = state.ids[kPrompt + n];
+    for (; goes_on && n < restored->n_drawn; ++n) shared->answer[n] = state.tokens.ids[kPrompt + n];
     shared->n_restored_slots = restored->n_computed;
   } else {
     if (restored.error().status != Status::not_found) _exit(5);
@@ -239,7 +239,7 @@ std::vector<u32> answer_without_kills(const std::string& model, bool selects) {
   const SessionIdx session = open.session_with(test::random_ids(3, kPrompt));
   REQUIRE(open.engine.generate(session, {.max_tokens = kAnswer, .ignore_end = true}).has_value());
   const std::vector<u32> tokens = test::read_all(open.engine, session).tokens;
-  CHECK((open.engine.session_state(session).first_approx_slot != Session::kNone) == selects);
+  CHECK((open.engine.session_state(session).approx.is_any()) == selects);
   return tokens;
 }
 

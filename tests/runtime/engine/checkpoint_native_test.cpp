@@ -46,7 +46,7 @@ void read_on(SavedLife& life) {
 
 std::vector<u32> ids_of(SavedLife& life, SessionIdx session) {
   const Session& s = life.engine().session_state(session);
-  return {s.ids.begin(), s.ids.begin() + s.n_ids};
+  return {s.tokens.ids.begin(), s.tokens.ids.begin() + s.tokens.n_ids};
 }
 
 TEST_CASE("an answer that has ended is on disk to its last token") {
@@ -193,7 +193,7 @@ TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
     Engine& engine = life.engine();
     const SessionIdx session = kept(life);
     test::first_part(life, session, 300);
-    const u32 first_approx_slot = engine.session_state(session).first_approx_slot;
+    const u32 first_approx_slot = engine.session_state(session).approx.first_slot;
     REQUIRE(first_approx_slot >= 300);
     REQUIRE(first_approx_slot < 320);
     settle(life);
@@ -205,7 +205,7 @@ TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
     CHECK(there.n_computed > 350);
     // With what was selected cut off, it is exact again.
     REQUIRE(engine.truncate(session, 297).has_value());
-    CHECK(engine.session_state(session).first_approx_slot == Session::kNone);
+    CHECK_FALSE(engine.session_state(session).approx.is_any());
     REQUIRE(engine.feed(session, test::random_ids(3, 104)).has_value());
     life.generate(session, 3);
     settle(life);
@@ -228,7 +228,7 @@ TEST_CASE(
     const SessionIdx session = kept(life), cut = test::create(by_hand);
     const std::vector<u32> input = test::random_ids(2, 400);
     CHECK(test::first_part(life, session, 300) == test::first_part(by_hand, cut, 300));
-    const u32 first_approx_slot = life.engine().session_state(session).first_approx_slot;
+    const u32 first_approx_slot = life.engine().session_state(session).approx.first_slot;
     REQUIRE(first_approx_slot < 320);
     std::vector<u32> ids = ids_of(by_hand, cut);
     ids.erase(ids.begin(), ids.begin() + first_approx_slot);
@@ -325,7 +325,7 @@ TEST_CASE(
       whole.engine().step();
     lab::Probe(whole.engine()).watch_logits(of_whole, &test::LogitsRecord::on_logits, &want);
     CHECK(test::read_all(whole.engine(), of_whole).tokens.size() == kAnswer);
-    const u32 first_approx_slot = whole.engine().session_state(of_whole).first_approx_slot;
+    const u32 first_approx_slot = whole.engine().session_state(of_whole).approx.first_slot;
     REQUIRE(first_approx_slot > kInput + 10);
     REQUIRE(first_approx_slot < kInput + kAnswer);
 
@@ -356,7 +356,7 @@ TEST_CASE(
         other.engine().step();
       lab::Probe(other.engine()).watch_logits(restored->idx, &test::LogitsRecord::on_logits, &got);
       CHECK(test::read_all(other.engine(), restored->idx).tokens.size() == n_left);
-      CHECK(other.engine().session_state(restored->idx).first_approx_slot == first_approx_slot);
+      CHECK(other.engine().session_state(restored->idx).approx.first_slot == first_approx_slot);
       for (u64 at = 0; at < got.rows.size(); ++at) {
         if (got.rows[at].empty()) continue;
         CAPTURE(at);

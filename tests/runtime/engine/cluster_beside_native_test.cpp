@@ -66,7 +66,7 @@ Counted count(const Model& model, u32 index_delay_tokens, u32 n_beside, u32 begi
   u32 n_units = 0;
   for (bool is_done = false; !is_done;) {
     const u32 n_generated = engine.session_state(session).generation.n_generated;
-    if (n_generated == begins_at && engine.session_state(other).n_ids == 0 && n_beside > 0) {
+    if (n_generated == begins_at && engine.session_state(other).tokens.n_ids == 0 && n_beside > 0) {
       REQUIRE(engine.feed(other, test::random_ids(8, n_beside)).has_value());
     }
     const StepTrace& trace = engine.step();

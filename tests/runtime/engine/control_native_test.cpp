@@ -206,7 +206,7 @@ Blended blend(SavedLife& life, const Prompt& prompt) {
   const Parts parts{.chunks = prompt.chunks, .recompute = Parts::kAuto};
   REQUIRE(life.engine().feed(session, prompt.ids, parts).has_value());
   Blended out{.answer = read(life, session),
-              .share = life.engine().session_state(session).blending.share};
+              .share = life.engine().session_state(session).approx.decision.share};
   life.engine().destroy_session(session);
   return out;
 }

@@ -49,7 +49,7 @@ TEST_CASE("no token is generated twice, however many turns lie between") {
 
   // Cut behind its input, it says the same again: what was cut counts no more.
   const std::vector<u32> last = turn(life, session, 51);
-  const u32 n_ids = life.engine().session_state(session).n_ids;
+  const u32 n_ids = life.engine().session_state(session).tokens.n_ids;
   REQUIRE(life.engine().truncate(session, n_ids - 4).has_value());
   CHECK(answer(life, session, 4, 100) == last);
 }

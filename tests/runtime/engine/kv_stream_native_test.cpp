@@ -227,7 +227,7 @@ TEST_CASE("a cut whose KV is lost, while a fork holds the rest: both are compute
   disk.script.ppm = {};
   REQUIRE(is_cut.has_value());
   const u32 n_kept = page * kPage + 5;
-  CHECK(engine.session_state(session).n_ids == n_kept);
+  CHECK(engine.session_state(session).tokens.n_ids == n_kept);
   const GenerateParams params{.max_tokens = 6, .ignore_end = true};
   REQUIRE(engine.generate(session, params).has_value());
   REQUIRE(engine.generate(*fork, params).has_value());

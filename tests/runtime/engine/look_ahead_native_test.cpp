@@ -110,7 +110,7 @@ TEST_CASE("documents of who waits are read in the order of turns, as far as memo
     u32 n_first_alone = 0;
     while (engine.session_state(runs).state == SessionState::generating) {
       engine.step();
-      if (engine.session_state(wait[0]).has_place) break;
+      if (engine.session_state(wait[0]).run.is_admitted) break;
       const u32 first = n_here(life, wait[0]), second = n_here(life, wait[1]);
       CHECK((second == 0 || first == kGroups));
       n_first_alone += first > 0 && second == 0;
@@ -160,7 +160,7 @@ TEST_CASE("KV of who waits is not dropped for what comes before it while older K
     CHECK(engine.session_state(waits).sequence.n_slots() == kPages * kPage);
     const SessionIdx before =
         create_with(life, Priority::interactive, random_ids(8, c.n_before * kPage));
-    while (!engine.session_state(before).has_place) engine.step();
+    while (!engine.session_state(before).run.is_admitted) engine.step();
     CHECK(engine.session_state(waits).waits());
     const Answer answer = read_answer(life, waits, {.max_tokens = 4, .ignore_end = true});
     CHECK(answer == alone(model, document(1)));

@@ -46,7 +46,7 @@ void generate(Engine& engine, SessionIdx session, u32 n) {
 }
 
 u32 n_places(const Engine& engine) {
-  return static_cast<u32>(std::ranges::count_if(engine.sessions(), &Session::has_place));
+  return static_cast<u32>(std::ranges::count_if(engine.sessions(), &Session::is_admitted));
 }
 
 // Reads all sessions' events by turns, while the engine steps.
@@ -115,7 +115,7 @@ TEST_CASE("an idle session gives its KV up, and is as before when it goes on") {
     const SessionIdx second = open.session_with(ids[1]);
     open.run();
     CHECK(engine.session_state(first).sequence.n_slots() == 0);
-    CHECK(engine.session_state(first).n_ids == 150);
+    CHECK(engine.session_state(first).tokens.n_ids == 150);
     CHECK(engine.session_state(second).sequence.n_slots() == 149);
     const SessionIdx third = open.session_with(ids[2]);
     u32 i = 0;
@@ -174,8 +174,8 @@ TEST_CASE("background work gives way to interactive work, and goes on behind it"
   for (u32 i = 0; i < 6; ++i) engine.step();
   REQUIRE(engine.session_state(background).generation.n_generated > 0);
   const SessionIdx interactive = of(Priority::interactive, ids[1]);
-  CHECK(engine.session_state(interactive).has_place);
-  CHECK_FALSE(engine.session_state(background).has_place);
+  CHECK(engine.session_state(interactive).run.is_admitted);
+  CHECK_FALSE(engine.session_state(background).run.is_admitted);
   const SessionIdx both[] = {background, interactive};
   const auto tokens = read_together(engine, both);
   for (u32 i = 0; i < 2; ++i) CHECK(tokens[i] == alone(model, ids[i], 30));
@@ -200,7 +200,7 @@ TEST_CASE("what waits is cancelled, truncated and destroyed like any other") {
   char text[64];
   REQUIRE(engine.take_event(waits, &event, text));
   CHECK(event.done.finish == Finish::cancelled);
-  CHECK(engine.session_state(waits).n_ids == 0);  // nothing of it was computed
+  CHECK(engine.session_state(waits).tokens.n_ids == 0);  // nothing of it was computed
   CHECK(test::read_all(engine, runs).tokens == alone(model, random_ids(1, 100), 50));
   open.run();
   CHECK(engine.session_state(shortened).sequence.n_slots() == 59);
@@ -222,7 +222,7 @@ TEST_CASE("where too many wait, the next one is told to come later, and nothing 
   REQUIRE(engine.feed(waits, random_ids(3, 10)).has_value());  // has its place in the line
   const SessionIdx third = *engine.create_session();
   CHECK(engine.feed(third, random_ids(4, 100)).error().status == Status::would_block);
-  CHECK(engine.session_state(third).n_ids == 0);
+  CHECK(engine.session_state(third).tokens.n_ids == 0);
   test::read_all(engine, runs);
   open.run();
   CHECK(engine.feed(third, random_ids(4, 100)).has_value());
@@ -274,7 +274,7 @@ TEST_CASE("an answer ends at its deadline, begun or not") {
   CHECK(nothing.done.finish == Finish::deadline);
   CHECK(nothing.tokens.empty());
   // What it said stays, and it goes on.
-  CHECK(engine.session_state(runs).n_ids == 29);
+  CHECK(engine.session_state(runs).tokens.n_ids == 29);
   generate_until(runs, 0);
   CHECK(test::read_all(engine, runs).tokens.size() == 60);
 }
@@ -284,7 +284,8 @@ std::vector<SessionIdx> order_of_places(Engine& engine) {
   std::vector<SessionIdx> order;
   while (engine.has_work()) {
     for (const Session& s : engine.sessions()) {
-      if (s.has_place && std::ranges::find(order, s.idx) == order.end()) order.push_back(s.idx);
+      if (s.run.is_admitted && std::ranges::find(order, s.idx) == order.end())
+        order.push_back(s.idx);
     }
     engine.step();
   }
@@ -317,9 +318,9 @@ TEST_CASE("a prompt whose pages are there, or are about to be, is served so that
     const SessionIdx first = open.session_with(joined(document, 6, 50));
     const SessionIdx second = open.session_with(joined(document, 7, 50));
     const SessionIdx foreign = open.session_with(random_ids(8, 100));
-    CHECK(open.engine.session_state(first).has_place);
-    CHECK_FALSE(open.engine.session_state(second).has_place);
-    CHECK(open.engine.session_state(foreign).has_place);
+    CHECK(open.engine.session_state(first).run.is_admitted);
+    CHECK_FALSE(open.engine.session_state(second).run.is_admitted);
+    CHECK(open.engine.session_state(foreign).run.is_admitted);
     open.run();
     CHECK(open.engine.session_state(second).generation.reused.n_tokens() == 160);
     CHECK(open.engine.status().counters.n_prefill_rows == 209 + 49 + 99);
@@ -330,7 +331,7 @@ TEST_CASE("a prompt whose pages are there, or are about to be, is served so that
     for (const char* tenant : {"one", "other"}) {
       const SessionIdx idx = *engine.create_session({.tenant = tenant});
       REQUIRE(engine.feed(idx, document).has_value());
-      CHECK(engine.session_state(idx).has_place);
+      CHECK(engine.session_state(idx).run.is_admitted);
     }
     open.run();
     CHECK(engine.status().counters.n_prefill_rows == 2 * 159);
@@ -347,7 +348,7 @@ TEST_CASE("a prompt that others have computed ends where its pages are taken") {
     open.run();
     const SessionIdx second = open.session_with(document);
     CHECK(open.engine.session_state(second).state == SessionState::idle);
-    CHECK_FALSE(open.engine.session_state(second).has_place);
+    CHECK_FALSE(open.engine.session_state(second).run.is_admitted);
     CHECK(open.engine.session_state(second).sequence.n_slots() == 12 * kPage);
     generate(open.engine, second, 5);
     CHECK(test::read_all(open.engine, second).tokens == alone(model, document, 5));
@@ -362,8 +363,8 @@ TEST_CASE("a prompt that others have computed ends where its pages are taken") {
     const SessionIdx background = *engine.create_session({.priority = Priority::background});
     REQUIRE(engine.feed(background, document).has_value());
     const SessionIdx interactive = open.session_with(document);
-    REQUIRE(engine.session_state(background).has_place);
-    REQUIRE(engine.session_state(interactive).has_place);
+    REQUIRE(engine.session_state(background).run.is_admitted);
+    REQUIRE(engine.session_state(interactive).run.is_admitted);
     open.run();
     for (const SessionIdx idx : {background, interactive}) {
       CHECK(engine.session_state(idx).state == SessionState::idle);
@@ -388,7 +389,7 @@ TEST_CASE("a tenant that floods keeps no other from a place") {
   const SessionIdx other = *engine.create_session({.tenant = "asks"});
   REQUIRE(engine.feed(other, random_ids(9, 60)).has_value());
   generate(engine, other, 20);
-  CHECK(engine.session_state(other).has_place);
+  CHECK(engine.session_state(other).run.is_admitted);
   CHECK(test::read_all(engine, other).tokens == alone(model, random_ids(9, 60), 20));
 }
 

@@ -153,7 +153,7 @@ TEST_CASE("a prompt that a neighbour is computing is not computed again") {
   for (u32 i = 0; i < 10; ++i) life.engine().step();
   const SessionIdx second = create(life);
   REQUIRE(life.engine().feed(second, prompt).has_value());
-  CHECK_FALSE(life.engine().session_state(second).has_place);  // until the pages are there
+  CHECK_FALSE(life.engine().session_state(second).run.is_admitted);  // until the pages are there
   life.open.run();
   CHECK(life.engine().session_state(second).generation.reused.n_tokens() >= 34 * kPage);
   const u64 n_rows = life.engine().status().counters.n_prefill_rows;
@@ -241,7 +241,7 @@ TEST_CASE("pages that a selection touched are never taken") {
     SavedLife life(model, how, disk);
     const SessionIdx first = create(life);
     said = answer(life, first, document, 100).tokens;
-    first_approx = life.engine().session_state(first).first_approx_slot;
+    first_approx = life.engine().session_state(first).approx.first_slot;
     REQUIRE(first_approx < 340);
     REQUIRE(life.engine().save(first, "talk").has_value());
     const Answer again = answer(life, create(life), joined(document, said));

@@ -55,7 +55,7 @@ TEST_CASE("a saved session goes on in another engine with the bits of one that n
         const Session& state = second.engine().session_state(restored);
         CHECK(state.sequence.n_slots() == n_prompt + 19);
         CHECK(state.state == SessionState::idle);
-        CHECK(state.turn_begin == 0);
+        CHECK(state.tokens.turn_begin == 0);
         require_same(want, second_part(second, restored));
         const kv::MoverStats& stats = lab::Probe::tiers(second.engine()).mover.stats();
         CHECK(stats.n_lost == 0);
@@ -78,7 +78,7 @@ TEST_CASE("a session that gets its name late knows where its last input begins")
     REQUIRE(life.engine().save(session, "talk").has_value());
   }
   Life later(model, {}, disk);
-  CHECK(later.engine().session_state(later.restore()).turn_begin == 120);
+  CHECK(later.engine().session_state(later.restore()).tokens.turn_begin == 120);
 }
 
 TEST_CASE("what is on disk is not written again, by the same session or another one") {
@@ -233,7 +233,7 @@ u32 check_is_right(const SmallModel& model, SimDisk& disk, const std::vector<u32
     const test::Said said = test::read_all(life.engine(), restored->idx);
     if (said.done.finish == Finish::error) {
       CHECK(said.done.status == Status::io_failed);
-      CHECK(life.engine().session_state(restored->idx).n_ids > 0);
+      CHECK(life.engine().session_state(restored->idx).tokens.n_ids > 0);
       continue;
     }
     CHECK(said.tokens == want);

@@ -67,7 +67,7 @@ test::SavedHow how_of(const Case& c) {
 
 std::vector<u32> ids_of(SavedLife& life, SessionIdx session) {
   const Session& state = life.engine().session_state(session);
-  return {state.ids.begin(), state.ids.begin() + state.n_ids};
+  return {state.tokens.ids.begin(), state.tokens.ids.begin() + state.tokens.n_ids};
 }
 
 void talk(SavedLife& life, SessionIdx session, const Case& c) {
@@ -78,7 +78,7 @@ void talk(SavedLife& life, SessionIdx session, const Case& c) {
     REQUIRE(life.engine().feed(session, test::random_ids(n, n)).has_value());
     life.generate(session, c.n_last, 0.8f);
   }
-  const u32 n_ids = life.engine().session_state(session).n_ids;
+  const u32 n_ids = life.engine().session_state(session).tokens.n_ids;
   REQUIRE(life.engine().truncate(session, n_ids - c.n_cut).has_value());
   if (c.n_fed == 0) return;
   REQUIRE(life.engine().feed(session, test::random_ids(9, c.n_fed)).has_value());
@@ -110,20 +110,20 @@ TEST_CASE("a kept conversation that selected goes on as if it had never been sav
       SavedLife first(model, how_of(c), disk);
       const SessionIdx saved = test::create(first);
       talk(first, saved, c);
-      first_approx_slot = first.engine().session_state(saved).first_approx_slot;
+      first_approx_slot = first.engine().session_state(saved).approx.first_slot;
       REQUIRE(first.engine().save(saved, "talk").has_value());
       want = go_on(first, saved);
     }
     SavedLife second(model, how_of(c), disk);
     const SessionIdx restored = second.restore();
     const Session& state = second.engine().session_state(restored);
-    CHECK(state.first_approx_slot == first_approx_slot);
+    CHECK(state.approx.first_slot == first_approx_slot);
     CHECK(state.n_pending() <= 1);
     const Rest got = go_on(second, restored);
     CHECK(want.answer == got.answer);
     test::require_same(want.second, got.second);
     CHECK(want.from_first == got.from_first);
-    CHECK(state.first_approx_slot != Session::kNone);
+    CHECK(state.approx.is_any());
   }
 }
 
@@ -289,7 +289,7 @@ void restore_changed(const SmallModel& model, const Case& c) {
     SavedLife life(model, how_of(c), disk);
     const SessionIdx session = test::create(life);
     talk(life, session, c);
-    n_tokens = life.engine().session_state(session).n_ids;
+    n_tokens = life.engine().session_state(session).tokens.n_ids;
     REQUIRE(life.engine().save(session, "talk").has_value());
     REQUIRE(test::export_session(life, "talk", path.c_str()).has_value());
   }
@@ -327,7 +327,7 @@ void restore_changed(const SmallModel& model, const Case& c) {
     const auto restored = engine.restore("talk");
     if (!restored) continue;
     ++n_taken;
-    n_lossy += engine.session_state(restored->idx).first_approx_slot != Session::kNone;
+    n_lossy += engine.session_state(restored->idx).approx.is_any();
     const auto cut_fork = [&](u32 n_left) {
       const auto fork = engine.fork(restored->idx);
       REQUIRE(fork.has_value());
@@ -396,7 +396,7 @@ TEST_CASE("a tail that was cut off, and is as long again, is another one") {
   SavedLife never(model, how_of(c));
   const SessionIdx whole = test::create(never);
   const auto say_otherwise = [](SavedLife& life, SessionIdx session) {
-    REQUIRE(life.engine().truncate(session, life.engine().session_state(session).n_ids - 4));
+    REQUIRE(life.engine().truncate(session, life.engine().session_state(session).tokens.n_ids - 4));
     REQUIRE(life.engine().feed(session, test::random_ids(11, 4)).has_value());
     life.open.run();
   };
@@ -449,7 +449,7 @@ TEST_CASE("what an engine cannot use is computed anew from the tokens") {
     whole.open.run();
     SavedLife second(model, how, disk);
     const SessionIdx restored = second.restore();
-    CHECK(second.engine().session_state(restored).first_approx_slot == Session::kNone);
+    CHECK_FALSE(second.engine().session_state(restored).approx.is_any());
     CHECK(second.engine().session_state(restored).sequence.n_slots() >= 288);
     second.open.run();
     const std::vector<u32> answer = whole.generate(one_input, 24);

@@ -96,7 +96,7 @@ struct SavedLife {
   engine::SessionIdx restore(const char* name = "talk") {
     const auto restored = engine().restore(name);
     if (!restored) FAIL(std::string(restored.error().hint));
-    CHECK(restored->n_tokens == engine().session_state(restored->idx).n_ids);
+    CHECK(restored->n_tokens == engine().session_state(restored->idx).tokens.n_ids);
     return restored->idx;
   }
   Status why_not(const char* name, std::string* field = nullptr) {
@@ -156,7 +156,7 @@ inline Second second_part(SavedLife& life, engine::SessionIdx session) {
   lab::Probe(engine).watch_logits(session, nullptr, nullptr);
   const auto fork = engine.fork(session);
   REQUIRE(fork.has_value());
-  REQUIRE(engine.truncate(*fork, engine.session_state(*fork).n_ids - 37).has_value());
+  REQUIRE(engine.truncate(*fork, engine.session_state(*fork).tokens.n_ids - 37).has_value());
   REQUIRE(engine.feed(*fork, random_ids(6, 20)).has_value());
   lab::Probe(engine).watch_logits(*fork, &LogitsRecord::on_logits, &second.fork_logits);
   second.forked = life.generate(*fork, 10);
@@ -185,7 +185,9 @@ inline There found_after_kill(const SmallModel& model, const SavedHow& how, cons
   const auto restored = life.engine().restore("talk");
   REQUIRE(restored.has_value());
   const engine::Session& s = life.engine().session_state(restored->idx);
-  return {{s.ids.begin(), s.ids.begin() + s.n_ids}, restored->n_computed, restored->is_cut_off};
+  return {{s.tokens.ids.begin(), s.tokens.ids.begin() + s.tokens.n_ids},
+          restored->n_computed,
+          restored->is_cut_off};
 }
 
 // Writes one session to a file: that of a pack of one, without the pack's head and table.

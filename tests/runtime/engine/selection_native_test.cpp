@@ -239,7 +239,7 @@ TEST_CASE("an input that is taken back leaves what was generated before it as it
   REQUIRE(engine.feed(session, input).has_value());
   engine.request_cancel(session);
   engine.step();
-  REQUIRE(engine.session_state(session).n_ids == kPrompt + kGenerated);
+  REQUIRE(engine.session_state(session).tokens.n_ids == kPrompt + kGenerated);
   begin(engine, session, 20);
   CHECK((read(engine, session) == more));
 

@@ -29,7 +29,7 @@ TEST_CASE("what cannot be served is refused with its reason, and nothing changes
   const u32 unknown[] = {1024};
   CHECK(engine.feed(session, unknown).error().status == Status::invalid_request);
   CHECK(engine.feed(session, test::random_ids(1, 129)).error().status == Status::invalid_request);
-  CHECK(engine.session_state(session).n_ids == 0);
+  CHECK(engine.session_state(session).tokens.n_ids == 0);
   CHECK(engine.truncate(session, 1).error().status == Status::invalid_request);
 
   REQUIRE(engine.feed(session, test::random_ids(1, 100)).has_value());
@@ -149,7 +149,7 @@ TEST_CASE("a cancelled prefill gives back what it had not computed") {
   open.engine.step();
   open.engine.request_cancel(session);
   open.run();
-  CHECK(open.engine.session_state(session).n_ids == 16);
+  CHECK(open.engine.session_state(session).tokens.n_ids == 16);
   open.engine.destroy_session(session);
   lab::Probe::pool(open.engine).check_invariants();
   CHECK(lab::Probe::pool(open.engine).groups_free() == lab::Probe::pool(open.engine).groups_max());

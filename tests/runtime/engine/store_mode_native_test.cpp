@@ -184,7 +184,7 @@ TEST_CASE("sessions that the disk could not show are there once it can again") {
   }
   test::SavedLife life(model, {}, disk);
   CHECK(std::string(lab::Probe::tiers(life.engine()).store.state_name()) == "on");
-  CHECK(life.engine().session_state(life.restore("talk")).n_ids == 320);
+  CHECK(life.engine().session_state(life.restore("talk")).tokens.n_ids == 320);
 }
 
 // Every look at it takes a millisecond: who waits for a lock does nothing else.

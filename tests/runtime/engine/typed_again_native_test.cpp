@@ -69,7 +69,8 @@ struct Command {
       const u32 n_said = restored->n_tokens - std::min<u32>(restored->n_tokens, kPrompt);
       const bool goes_on = restored->is_cut_off && restored->n_drawn == n_said;
       if (n_said > 0 && !goes_on) REQUIRE(engine.truncate(session, kPrompt).has_value());
-      if (goes_on) answer.assign(s.ids.begin() + kPrompt, s.ids.begin() + kPrompt + n_said);
+      if (goes_on)
+        answer.assign(s.tokens.ids.begin() + kPrompt, s.tokens.ids.begin() + kPrompt + n_said);
     } else {
       REQUIRE(restored.error().status == Status::not_found);
       session = test::create(life);

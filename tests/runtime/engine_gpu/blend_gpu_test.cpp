@@ -83,7 +83,7 @@ std::vector<f32> last_logits(Engine& engine, SessionIdx session, Said* said = nu
   const Said own = read_all(engine, session);
   if (said != nullptr) *said = own;
   lab::Probe(engine).watch_logits(session, nullptr, nullptr);
-  return record.rows[engine.session_state(session).n_ids - own.tokens.size() - 1];
+  return record.rows[engine.session_state(session).tokens.n_ids - own.tokens.size() - 1];
 }
 
 const u8* slot_of(const Engine& engine, SessionIdx session, u32 layer, u32 head, u32 slot) {

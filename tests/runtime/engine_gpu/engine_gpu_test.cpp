@@ -288,7 +288,7 @@ TEST_CASE("a fork and a cut go on as if nothing had been there") {
   for (const SessionIdx session : {fork, first}) {
     LogitsRecord record;
     lab::Probe(gpu.engine).watch_logits(session, &LogitsRecord::on_logits, &record);
-    const u32 n_kept = gpu.engine.session_state(session).n_ids;
+    const u32 n_kept = gpu.engine.session_state(session).tokens.n_ids;
     REQUIRE(gpu.engine.feed(session, all.subspan(n_kept)).has_value());
     gpu.run();
     REQUIRE(record.rows.size() == ids.size());
