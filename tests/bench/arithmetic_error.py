@@ -27,21 +27,16 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-DRIVER = ROOT / "tests" / "golden" / "model" / "peer" / "llama_logits.cpp"
+GOLDEN = ROOT / "tests" / "golden"
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(GOLDEN))
+import llama_peer  # noqa: E402
+
+DRIVER = GOLDEN / "model" / "peer" / "llama_logits.cpp"
 TYPES = ["f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k",
          "iq4_nl", "iq4_xs", "mxfp4"]
 PIECE_ROWS = 128
-
-
-def build_driver(arguments, folder):
-    driver = os.path.join(folder, "llama_logits")
-    subprocess.run(
-        ["c++", "-std=c++17", "-O2", DRIVER, "-o", driver,
-         "-I", os.path.join(arguments.llama_source, "include"),
-         "-I", os.path.join(arguments.llama_source, "ggml", "include"),
-         "-L", arguments.llama_lib, "-lllama", "-lggml", "-lggml-base",
-         "-Wl,-rpath," + os.path.abspath(arguments.llama_lib)], check=True)
-    return driver
 
 
 def peer_logits(driver, model, ids, out, *options):
@@ -77,7 +72,8 @@ class Bench:
         self.arguments = arguments
         self.paths = {name: os.path.join(folder, name)
                       for name in ("typed.gguf", "wide.gguf", "ids", "base", "ours", "theirs")}
-        self.driver = build_driver(arguments, folder)
+        self.driver = llama_peer.build_driver(DRIVER, folder, arguments.llama_source,
+                                             arguments.llama_lib)
         output = self.tarn("tokenize", "-m", arguments.model, "-f", arguments.text, "--json")
         ids = [token["id"] for token in json.loads(output)["tokens"]][:arguments.tokens]
         self.n_rows = len(ids)
@@ -132,8 +128,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--text", required=True)
     parser.add_argument("--tarn", required=True)
-    parser.add_argument("--llama-source", required=True)
-    parser.add_argument("--llama-lib", required=True)
+    llama_peer.add_options(parser)
     parser.add_argument("--tokens", type=int, default=1500)
     parser.add_argument("--record")
     parser.add_argument("types", nargs="*", metavar="TYPE", help=" ".join(["file", *TYPES]))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes llama_cpp.txt: how far llama.cpp is from the f64 reference on every case of cases.h.
+"""Makes llama_peer.txt: how far llama.cpp is from the f64 reference on every case of cases.h.
 
     make_golden.py --golden-model TOOL --llama-source DIR --llama-lib DIR [OUT]
 
@@ -21,25 +21,17 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-
-def build_driver(arguments, folder):
-    driver = os.path.join(folder, "llama_logits")
-    subprocess.run(
-        ["c++", "-std=c++17", "-O2", os.path.join(HERE, "peer", "llama_logits.cpp"), "-o", driver,
-         "-I", os.path.join(arguments.llama_source, "include"),
-         "-I", os.path.join(arguments.llama_source, "ggml", "include"),
-         "-L", arguments.llama_lib, "-lllama", "-lggml", "-lggml-base",
-         "-Wl,-rpath," + os.path.abspath(arguments.llama_lib)], check=True)
-    return driver
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(HERE))
+import llama_peer  # noqa: E402
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--golden-model", required=True)
-    parser.add_argument("--llama-source", required=True)
-    parser.add_argument("--llama-lib", required=True)
-    parser.add_argument("out", nargs="?", default=os.path.join(HERE, "llama_cpp.txt"))
+    llama_peer.add_options(parser)
+    parser.add_argument("out", nargs="?", default=os.path.join(HERE, "llama_peer.txt"))
     arguments = parser.parse_args()
 
     def ours(*words):
@@ -49,8 +41,10 @@ def main():
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         model, ids, logits = (os.path.join(folder, name) for name in ("model", "ids", "logits"))
-        driver = subprocess.Popen([build_driver(arguments, folder)], stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        program = llama_peer.build_driver(os.path.join(HERE, "peer", "llama_logits.cpp"), folder,
+                                         arguments.llama_source, arguments.llama_lib)
+        driver = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True)
         cases = ours("list").splitlines()
         for done, case in enumerate(cases, 1):
             ours("write", *case.split(), model, ids)

@@ -14,10 +14,13 @@ import argparse
 import ctypes
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 
-from make_golden import Traits
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import llama_peer  # noqa: E402
 
 PIECE_BLOCKS = 50000
 
@@ -53,8 +56,7 @@ def main():
     parser.add_argument("--blocks", type=int, default=1000000)
     parser.add_argument("types", nargs="*", metavar="TYPE", help="all without one")
     arguments = parser.parse_args()
-    lib = ctypes.CDLL(arguments.ggml_base)
-    lib.ggml_get_type_traits.restype = ctypes.POINTER(Traits)
+    lib = llama_peer.load_ggml(arguments.ggml_base)
     rng = np.random.default_rng(20240229)
     rows = [line.split() for line in subprocess.run(
         [arguments.golden_quant, "list"], capture_output=True, text=True,

@@ -18,6 +18,11 @@ import ctypes
 import random
 import struct
 import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import llama_peer  # noqa: E402
 
 # Our name: ggml's id, elements and bytes of a block, offsets of its f16 scales, and of the bytes
 # that hold scales of a few bits.
@@ -35,13 +40,6 @@ F16_SCALES = [0x2E66, 0x0001, 0x03FF, 0x0400, 0x7BFF, 0x8001, 0xFBFF, 0x0000, 0x
 F16_NOT_FINITE = [0x7C00, 0xFC00, 0x7E00]
 EXPONENTS = [127, 0, 1, 2, 254, 255, 253, 120, 125, 130]
 REPEATED = [0x00, 0xFF, 0x80, 0x7F, 0x55, 0xAA]
-
-
-class Traits(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("block_elems", ctypes.c_int64),
-                ("interleave", ctypes.c_int64), ("block_bytes", ctypes.c_size_t),
-                ("is_quantized", ctypes.c_bool), ("to_float", ctypes.c_void_p),
-                ("from_float", ctypes.c_void_p)]
 
 
 def pack_scale_min(scales, minima):
@@ -106,8 +104,7 @@ def fnv1a(data):
 
 
 def main():
-    lib = ctypes.CDLL(sys.argv[1])
-    lib.ggml_get_type_traits.restype = ctypes.POINTER(Traits)
+    lib = llama_peer.load_ggml(sys.argv[1])
     rng = random.Random(20240229)
     lines = []
     for name, (type_id, elems, n_bytes, _, _) in TYPES.items():

@@ -22,11 +22,17 @@ import math
 import os
 import re
 import subprocess
+import sys
 import tempfile
 
 import gguf
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(HERE))
+import llama_peer  # noqa: E402
+
 # Our name: llama-quantize's, ggml's id.
 TYPES = {"q4_k_m": ("Q4_K_M", None), "q8_0": ("Q8_0", 8), "q4_0": ("Q4_0", 2),
          "q4_1": ("Q4_1", 3), "q5_0": ("Q5_0", 6), "q5_1": ("Q5_1", 7), "q2_k": ("Q2_K", 10),
@@ -34,13 +40,6 @@ TYPES = {"q4_k_m": ("Q4_K_M", None), "q8_0": ("Q8_0", 8), "q4_0": ("Q4_0", 2),
          "q6_k": ("Q6_K", 14), "iq4_nl": ("IQ4_NL", 20), "iq4_xs": ("IQ4_XS", 23),
          "mxfp4": ("MXFP4_MOE", 39)}
 ROW_ELEMS = 1024
-
-
-class Traits(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("block_elems", ctypes.c_int64),
-                ("interleave", ctypes.c_int64), ("block_bytes", ctypes.c_size_t),
-                ("is_quantized", ctypes.c_bool), ("to_float", ctypes.c_void_p),
-                ("from_float", ctypes.c_void_p)]
 
 
 def types_of(path):
@@ -81,8 +80,7 @@ def rmse_of(lib, ggml_id, rows):
 
 
 def rmse_lines(ours, library, kinds, folder):
-    lib = ctypes.CDLL(library)
-    lib.ggml_get_type_traits.restype = ctypes.POINTER(Traits)
+    lib = llama_peer.load_ggml(library)
     lib.ggml_quantize_chunk.restype = ctypes.c_size_t
     lib.ggml_quantize_chunk.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p,
                                         ctypes.c_int64, ctypes.c_int64, ctypes.c_int64,

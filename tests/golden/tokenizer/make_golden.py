@@ -14,7 +14,6 @@ with what they would become.
     FAMILY.ids     llama.cpp's ids, one line for each request
 """
 
-import argparse
 import collections
 import sys
 import tempfile
@@ -26,7 +25,6 @@ import regex
 sys.dont_write_bytecode = True
 import peer  # noqa: E402
 
-HERE = Path(__file__).parent
 N_MERGES = 280
 CONTRACTIONS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 LLAMA_REST = (
@@ -137,15 +135,6 @@ def write_gguf(path, family, tokens, merges):
     writer.close()
 
 
-def escape(text):
-    """Printable ASCII as it is; all else, backslashes and a space at the end as \\xHH."""
-    plain = {byte for byte in range(0x20, 0x7F)} - {0x5C}
-    return "".join(
-        chr(byte) if byte in plain and (byte != 0x20 or at + 1 < len(text)) else f"\\x{byte:02x}"
-        for at, byte in enumerate(text)
-    )
-
-
 def unescape(text):
     return regex.sub(r"\\x(..)", lambda match: chr(int(match[1], 16)), text)
 
@@ -178,15 +167,9 @@ def requests():
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--llama", required=True)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--update-golden", action="store_true")
-    args = parser.parse_args()
+    args = peer.golden_arguments(__doc__)
     asked = requests()
-    files = {"texts.txt": [f"{flags}|{escape(text)}" for flags, text in asked]}
+    files = {"texts.txt": [f"{flags}|{peer.escape(text)}" for flags, text in asked]}
     with tempfile.TemporaryDirectory() as work:
         oracle = peer.Peer(args.llama, args.library, work)
         for family in ["llama", *PATTERNS]:
@@ -196,7 +179,7 @@ def main():
             else:
                 lines = [f"merge {left} {right}" for left, right in train_bpe(PATTERNS[family])]
                 specials = SPECIALS
-            lines += [f"special {kind} {escape(text.encode())}" for kind, text in specials]
+            lines += [f"special {kind} {peer.escape(text.encode())}" for kind, text in specials]
             files[f"{family}.vocab"] = lines
             vocab, answers = Path(work) / "vocab.gguf", Path(work) / "answers"
             write_gguf(vocab, family, *build_vocab(family, lines))
@@ -204,20 +187,8 @@ def main():
             files[f"{family}.ids"] = [
                 " ".join(map(str, ids)) for _, _, ids in peer.read_answers(answers)
             ]
-    stale = []
-    for name, lines in files.items():
-        text = "\n".join(lines) + "\n"
-        path = HERE / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
-        if args.update_golden:
-            path.write_text(text, encoding="utf-8")
-    n_bytes = sum(len("\n".join(lines)) for lines in files.values())
-    print(
-        f"{n_bytes} bytes, {len(asked)} requests; "
-        f"{'written' if args.update_golden else 'differ'}: {' '.join(stale) or 'none'}"
-    )
-    sys.exit(1 if stale and not args.update_golden else 0)
+    print(f"{len(asked)} requests")
+    peer.finish_golden(files, args.update_golden)
 
 
 if __name__ == "__main__":

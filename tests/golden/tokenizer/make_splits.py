@@ -14,7 +14,6 @@ piece becomes one token, whose length tells where the piece ends.
                  between, in bytes of the text after lenient decoding
 """
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -23,7 +22,6 @@ sys.dont_write_bytecode = True
 import peer  # noqa: E402
 from compare_peer import PRES  # noqa: E402
 
-HERE = Path(__file__).parent
 TEXT_BYTES_MAX = 28
 OWN = """
 I'm we'LL 'Re|don't'S x'vE 'd|'ſa 'l|HELLOworld aBcDEf|ABÉÀéaÀB|ǅabc ʹA 日本a|e\u0301A\u0301b \u0301
@@ -83,25 +81,11 @@ def vocabulary(asked):
     return tokens, merges
 
 
-def escape(text):
-    plain = {byte for byte in range(0x20, 0x7F)} - {0x5C}
-    return "".join(
-        chr(byte) if byte in plain and (byte != 0x20 or at + 1 < len(text)) else f"\\x{byte:02x}"
-        for at, byte in enumerate(text)
-    )
-
-
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--llama", required=True)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--update-golden", action="store_true")
-    args = parser.parse_args()
+    args = peer.golden_arguments(__doc__)
     asked = texts()
     tokens, merges = vocabulary(asked)
-    lines = [f"text {escape(text)}" for text in asked]
+    lines = [f"text {peer.escape(text)}" for text in asked]
     with tempfile.TemporaryDirectory() as work:
         oracle = peer.Peer(args.llama, args.library, work)
         vocab, answers = Path(work) / "vocab.gguf", Path(work) / "answers"
@@ -114,12 +98,8 @@ def main():
                 assert sum(lengths) == len(decoded(text)), (pre, text)
                 cuts.append(".".join(map(str, lengths)))
             lines.append(f"{pre} {' '.join(cuts)}")
-    path, text = HERE / "splits.txt", "\n".join(lines) + "\n"
-    is_stale = not path.exists() or path.read_text(encoding="utf-8") != text
-    if args.update_golden:
-        path.write_text(text, encoding="utf-8")
-    print(f"{len(asked)} texts, {len(merges)} merges, {len(text)} bytes; stale: {is_stale}")
-    sys.exit(1 if is_stale and not args.update_golden else 0)
+    print(f"{len(asked)} texts, {len(merges)} merges")
+    peer.finish_golden({"splits.txt": lines}, args.update_golden)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,18 @@
-"""Shared by make_golden.py and compare_peer.py: llama.cpp as an oracle, and texts to ask it."""
+"""Shared by the scripts beside it: llama.cpp as an oracle, texts to ask it, and golden files."""
 
+import argparse
 import random
 import struct
 import subprocess
+import sys
 import unicodedata
 from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(HERE.parent))
+import llama_peer  # noqa: E402
 
 ADD_SPECIAL, PARSE_SPECIAL = 1, 2
 THREW = 0xFFFFFFFF
@@ -110,6 +118,15 @@ def unescape(text):
         out.append(text[at])
         at += 1
     return "".join(out)
+
+
+def escape(text):
+    """Printable ASCII as it is; all else, backslashes and a space at the end as \\xHH."""
+    plain = {byte for byte in range(0x20, 0x7F)} - {0x5C}
+    return "".join(
+        chr(byte) if byte in plain and (byte != 0x20 or at + 1 < len(text)) else f"\\x{byte:02x}"
+        for at, byte in enumerate(text)
+    )
 
 
 def by_category():
@@ -229,26 +246,8 @@ class Peer:
     """Compiles peer_ids.cpp once and asks it."""
 
     def __init__(self, source, library, work):
-        self.program = Path(work) / "peer_ids"
-        source, library = Path(source), Path(library)
-        subprocess.run(
-            [
-                "c++",
-                "-O1",
-                "-std=c++17",
-                str(Path(__file__).with_name("peer_ids.cpp")),
-                "-o",
-                str(self.program),
-                f"-I{source / 'include'}",
-                f"-I{source / 'ggml/include'}",
-                f"-L{library}",
-                f"-Wl,-rpath,{library}",
-                "-lllama",
-                "-lggml",
-                "-lggml-base",
-            ],
-            check=True,
-        )
+        driver = Path(__file__).with_name("peer_ids.cpp")
+        self.program = llama_peer.build_driver(driver, work, source, library)
         self.work = Path(work)
 
     def ask(self, vocab, requests, answers):
@@ -322,3 +321,26 @@ def write_with_pre(vocab, pre, path):
 
 def new_random(seed):
     return random.Random(seed)
+
+
+def golden_arguments(description):
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--llama", required=True)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--update-golden", action="store_true")
+    return parser.parse_args()
+
+
+def finish_golden(files, update):
+    """Writes {name: lines} beside this file, or compares only. Ends the process; 1: they differ."""
+    stale = []
+    for name, lines in files.items():
+        text, path = "\n".join(lines) + "\n", HERE / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+        if update:
+            path.write_text(text, encoding="utf-8")
+    print(f"{'written' if update else 'differ'}: {' '.join(stale) or 'none'}")
+    sys.exit(1 if stale and not update else 0)

@@ -17,24 +17,19 @@ temporary folder.
 import argparse
 import os
 import subprocess
+import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(HERE))
+import llama_peer  # noqa: E402
+
 OUT = os.path.join(HERE, "smollm2.txt")
 TYPES = ["file", "f16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k",
          "q6_k", "iq4_nl", "iq4_xs", "mxfp4"]
 N_ANSWER = 10
-
-
-def build_driver(arguments, folder):
-    driver = os.path.join(folder, "llama_answers")
-    subprocess.run(
-        ["c++", "-std=c++17", "-O2", os.path.join(HERE, "peer", "llama_answers.cpp"), "-o", driver,
-         "-I", os.path.join(arguments.llama_source, "include"),
-         "-I", os.path.join(arguments.llama_source, "ggml", "include"),
-         "-L", arguments.llama_lib, "-lllama", "-lggml", "-lggml-base",
-         "-Wl,-rpath," + os.path.abspath(arguments.llama_lib)], check=True)
-    return driver
 
 
 def lines_of(arguments, driver, name, folder):
@@ -71,13 +66,13 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--tarn", required=True)
-    parser.add_argument("--llama-source", required=True)
-    parser.add_argument("--llama-lib", required=True)
+    llama_peer.add_options(parser)
     parser.add_argument("types", nargs="*", metavar="TYPE", help=" ".join(TYPES))
     arguments = parser.parse_intermixed_args()
     sections = read_golden()
     with tempfile.TemporaryDirectory() as folder:
-        driver = build_driver(arguments, folder)
+        driver = llama_peer.build_driver(os.path.join(HERE, "peer", "llama_answers.cpp"), folder,
+                                         arguments.llama_source, arguments.llama_lib)
         for name in arguments.types or TYPES:
             lines = lines_of(arguments, driver, name, folder)
             sections[""] = [line for line in lines if line.startswith("prompt ")]
