@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes llama_peer.txt: how far llama.cpp is from the f64 reference on every case of cases.h.
+"""Makes llama_cpp.txt: how far llama.cpp is from the f64 reference on every case of cases.h.
 
     make_golden.py --golden-model TOOL --llama-source DIR --llama-lib DIR [OUT]
 
@@ -31,7 +31,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--golden-model", required=True)
     llama_peer.add_options(parser)
-    parser.add_argument("out", nargs="?", default=os.path.join(HERE, "llama_peer.txt"))
+    parser.add_argument("out", nargs="?", default=os.path.join(HERE, "llama_cpp.txt"))
     arguments = parser.parse_args()
 
     def ours(*words):
