@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tests/support/seed.h"
+#include "tests/support/slow_build.h"
 #include "tests/tools/tarn/kept_world.h"
 #include "tools/support/input.h"
 
