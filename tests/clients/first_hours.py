@@ -142,7 +142,7 @@ def check_drain():
     require("_bucket{le=" in before and "store" in before, "histograms and the store")
     answers = []
     reader = threading.Thread(target=lambda: answers.append(
-        daemon.complete("Who?", max_tokens=3500, ignore_eos=True)))
+        daemon.complete("Who?", max_tokens=1200, ignore_eos=True)))
     reader.start()
     while daemon.n_busy() == 0:
         time.sleep(0.01)
@@ -155,7 +155,7 @@ def check_drain():
     reader.join(60)
     n_tokens = answers[0]["usage"]["completion_tokens"]
     print("the running answer:", n_tokens, "tokens;", "tarnd:", daemon.process.wait(60))
-    require(n_tokens == 3500 and daemon.process.returncode == 0)
+    require(n_tokens == 1200 and daemon.process.returncode == 0)
 
 
 def check_kill():
