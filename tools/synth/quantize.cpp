@@ -73,7 +73,7 @@ std::vector<u8> quantize(TensorType type, std::span<const f32> values) {
   if (!form.levels.empty()) {
     throw std::invalid_argument(
         std::string("the recall model needs even codes around zero, which ") + traits.name +
-        " has not; choose another type");
+        " does not have; choose another type");
   }
   for (u64 i = 0; i < n_blocks; ++i) {
     const auto block_values = values.subspan(i * traits.block_elems, traits.block_elems);
