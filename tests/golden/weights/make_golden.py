@@ -11,8 +11,9 @@
 
 llama.cpp reads each type's weights in f32, so that its products quantise no activations. A line
 `type NAME` begins a type (file: the model as it is); the others are those of
-peer/llama_answers.cpp. Prompts have the same ids in each type. Takes some minutes and 1.2 GB of the
-temporary folder.
+peer/llama_answers.cpp. Prompts have the same ids in each type. `own_perplexity N_IDS VALUE` is that
+of llama.cpp's own products with the type's file. Takes some minutes and 1.2 GB of the temporary
+folder.
 """
 import argparse
 import os
@@ -44,9 +45,13 @@ def lines_of(arguments, driver, name, folder):
         quantize(source, typed, name)
         source = typed
     quantize(source, wide, "f32")
-    return subprocess.run([driver, wide, os.path.join(HERE, "prompts.txt"),
-                           os.path.join(HERE, "text.txt"), str(N_ANSWER)],
-                          check=True, capture_output=True, text=True).stdout.splitlines()
+
+    def answers_of(model, n_answer):
+        return subprocess.run([driver, model, os.path.join(HERE, "prompts.txt"),
+                               os.path.join(HERE, "text.txt"), str(n_answer)],
+                              check=True, capture_output=True, text=True).stdout.splitlines()
+
+    return answers_of(wide, N_ANSWER) + ["own_" + answers_of(source, 0)[-1]]
 
 
 def read_golden():

@@ -53,7 +53,9 @@ std::vector<int> best_of(const float* logits, int n) {
 class Peer {
  public:
   explicit Peer(const char* path) {
-    model_ = llama_model_load_from_file(path, llama_model_default_params());
+    llama_model_params params = llama_model_default_params();
+    params.use_extra_bufts = false;  // AMX may be compiled in and not be allowed here
+    model_ = llama_model_load_from_file(path, params);
     if (model_ == nullptr) std::exit(1);
     vocab_ = llama_model_get_vocab(model_);
     n_vocab_ = llama_vocab_n_tokens(vocab_);
