@@ -242,6 +242,8 @@ u64 GgufWriter::write(const std::string& path, u32 n_threads, const Fill& fill,
   const std::string head = directory();
   const auto* head_bytes = reinterpret_cast<const u8*>(head.data());
   const u64 file_bytes = head.size() + data_bytes_;
+  // A small file takes little memory.
+  const u64 chunk_bytes = std::min(kChunkBytes, aligned_up(file_bytes, kWriteAlignment));
   OutputFile file(path);
   std::atomic<u64> next_chunk{0};
   std::atomic<u64> done_bytes{0};
@@ -252,8 +254,8 @@ u64 GgufWriter::write(const std::string& path, u32 n_threads, const Fill& fill,
     try {
       void* place = memory.data();
       u64 room = memory.size();
-      auto* aligned = static_cast<u8*>(std::align(kWriteAlignment, kChunkBytes, place, room));
-      const std::span<u8> buffer(aligned + kChunkBytes, kSlabBytesMax);
+      auto* aligned = static_cast<u8*>(std::align(kWriteAlignment, chunk_bytes, place, room));
+      const std::span<u8> buffer(aligned + chunk_bytes, kSlabBytesMax);
       for (u64 at = next_chunk++ * kChunkBytes; at < file_bytes; at = next_chunk++ * kChunkBytes) {
         // The last chunk is padded for the write, and the file cut to its length afterwards.
         const u64 n_bytes = std::min(kChunkBytes, file_bytes - at);
@@ -271,8 +273,8 @@ u64 GgufWriter::write(const std::string& path, u32 n_threads, const Fill& fill,
       next_chunk = file_bytes / kChunkBytes + 1;
     }
   };
-  const auto new_memory = [] {
-    return std::vector<u8>(kChunkBytes + kWriteAlignment + kSlabBytesMax);
+  const auto new_memory = [&] {
+    return std::vector<u8>(chunk_bytes + kWriteAlignment + kSlabBytesMax);
   };
   std::vector<u8> own_memory = new_memory();
   const u64 n_workers = std::min<u64>(n_threads, (file_bytes + kChunkBytes - 1) / kChunkBytes);

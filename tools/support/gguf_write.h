@@ -3,7 +3,7 @@
 // is the same for any number of threads.
 //
 //   order    set_*() and add_tensor() in any order, then write() once
-//   memory   the directory, and 17 MiB per thread; tensors of any length stream
+//   memory   the directory, and at most 17 MiB per thread; tensors of any length stream
 //   errors   std::runtime_error with the path; std::invalid_argument for impossible tensors
 #pragma once
 
