@@ -137,7 +137,7 @@ struct LastError {
 
 constexpr u32 kNoSlot = ~u32{0};
 
-// Whose it is, and how urgent. Sessions of one tenant have the same root.
+// The session's tenant and priority. Sessions of one tenant have the same root.
 struct Client {
   step::Priority priority = step::Priority::interactive;
   u32 tenant_idx = 0;  // of the tenants that have open sessions
@@ -163,7 +163,7 @@ struct RunSlot {
   }
 };
 
-// What of its KV others had computed, and what of that is read from the disk.
+// KV that others had computed, and the part of it that is read from the disk.
 struct Loading {
   u32 n_taken = 0;                // slots up to here hold KV that others have computed, in part
   u32 n_from_disk_max = kNoSlot;  // tokens of KV on the disk that it may take now
@@ -199,7 +199,7 @@ struct Approximate {
   bool is_any() const { return first_slot != kNoSlot; }
 };
 
-// Who is told of every row's logits, for evaluation; without fn: nobody.
+// Takes every row's logits, for evaluation; without fn none are taken.
 struct LogitsWatch {
   LogitsFn fn = nullptr;
   void* context = nullptr;
@@ -274,7 +274,7 @@ struct Session {
 
   // An idle session without tokens; `now` in admissions. Its client and name are the caller's.
   void reset(const text::Tokenizer& tokenizer, u64 now);
-  // What the source's client would say of the copy; its KV and its index are the caller's.
+  // Takes the source's tokens, client and error; the caller copies KV and index.
   void copy_from(const Session& source);
   // The first n tokens stay, as if no more had been fed; its KV is the caller's.
   void truncate(u32 n);

@@ -56,7 +56,7 @@ class GgufWriter {
   // Returns the tensor's index. Throws if the rows are not a multiple of the type's block.
   u32 add_tensor(std::string name, kernels::TensorType type, std::vector<u64> dims);
   std::span<const GgufTensorInfo> tensors() const { return tensors_; }
-  // What write() will return.
+  // Returns what write() will return.
   u64 file_bytes() const { return directory().size() + data_bytes_; }
 
   using Fill = std::function<void(const GgufSlab& slab)>;

@@ -15,10 +15,11 @@
 //         of these are the bound. Float types round K and V to f16 alone: 2^-12 instead of
 //         c / (127 sqrt(12)).
 // Noise   q8_0's perplexity is 0.91 % off, that of llama.cpp's own products of q8_0 0.38 %. Both
-//         round x to i8, and one text decides little: its standard error is 0.35 %. Over five texts
-//         of 610 tokens (this one and four pages of the tree, K and V in f16) Tarn is 0.06 to
-//         0.91 % off, on average 0.56 %, and llama.cpp 0.12 to 1.28 %, on average 0.81 %. So the
-//         type's rounding is the cause, not Tarn's arithmetic. The message has llama.cpp's figure.
+//         round x to i8, and one text decides little: its standard error is 0.35 %. Five texts of
+//         610 tokens were read with K and V in f16: this one and four pages of the tree. Tarn is
+//         0.06 to 0.91 % off, on average 0.56 %; llama.cpp 0.12 to 1.28 %, on average 0.81 %. So
+//         the type's rounding is the cause, not Tarn's arithmetic. The message has llama.cpp's
+//         figure.
 #include <doctest/doctest.h>
 
 #include <algorithm>
