@@ -201,7 +201,7 @@ TEST_CASE("--record appends machine, commit, command and rows, and the page of r
   const std::string command = "python3 " + script + records.path() + "' > '" + page.path() + "'";
   REQUIRE(std::system(command.c_str()) == 0);
   const std::string text = tools::read_file(page.path());
-  CHECK(text.find("### tarn-bench, pp8, tg3") != std::string::npos);
+  CHECK(text.find("\n## tarn-bench, pp8, tg3") != std::string::npos);
   CHECK(text.find("| model | test | KV | select | threads | t/s | MB/token | GB/s |") !=
         std::string::npos);
   CHECK(test::run_tarn({"-m", model.path(), "-p", "8", "-n", "0", "-r", "1", "--record", "/no/x"})
