@@ -47,8 +47,8 @@ Result<void> Probe::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch ro
   }
   Session& s = engine_.sessions_[idx];
   static std::atomic<u64> n_fills{0};
-  s.client.root = {.low = ++n_fills,
-                   .high = ~u64{0}};  // nobody else's: the tokens do not tell this KV
+  // No other session's: the tokens do not tell this KV.
+  s.client.root = {.low = ++n_fills, .high = ~u64{0}};
   TARN_CHECK(engine_.feed(idx, ids));
   while (s.n_computable() > 0) {
     const Result<void> filled = fill_rows(s, std::min(s.n_computable(), rows_max), rows);

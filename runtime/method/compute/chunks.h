@@ -45,7 +45,6 @@ class Chunks {
   void truncate(u32 n_tokens) {
     while (n_ > 0 && chunks_[n_ - 1].end >= n_tokens) --n_;
   }
-  void clear() { n_ = 0; }
 
   // Of the first feed whose last chunk ends behind n_slots; empty: there is none.
   std::span<const Chunk> behind(u32 n_slots) const {
