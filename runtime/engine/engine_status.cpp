@@ -104,7 +104,7 @@ EngineStatus Engine::status() const {
   now.n_sessions = static_cast<u32>(std::ranges::count_if(
       sessions_, [](const Session& s) { return s.state != SessionState::free; }));
   now.groups_free = kv_.pool().groups_free();
-  now.n_chunks_kept = executor_.gpu().backend().parts().n_chunks_kept();
+  now.n_stripes_kept = executor_.gpu().backend().parts().n_stripes_kept();
   now.store_mode = kv_.tiers().store.state_name();
   now.store = store_use(kv_.tiers().store.store());
   now.sessions_may_be_lost = plan_.tiers.store.keeps && kv_.tiers().store.has_lost_records();

@@ -106,7 +106,7 @@ struct EngineStatus {
   u32 n_sessions = 0;
   u32 n_running = 0, n_waiting = 0;  // of them
   u32 groups_free = 0;
-  u64 n_chunks_kept = 0;    // chunks of KV that attention found on the device, with tiers
+  u64 n_stripes_kept = 0;    // stripes of KV that attention found on the device, with tiers
   bool model_lost = false;  // rows of the embedding could not be read, or are others by now
   const char* store_mode = "";
   struct StoreUse {

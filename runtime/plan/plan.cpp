@@ -82,8 +82,8 @@ bool has_whole_blocks(const model::ModelSpec& spec) { return spec.head_dim % 32 
 
 // How KV lies over memory and disk.
 struct Tiers {
-  u32 n_frames = 0;  // of the host's memory; 0: it is in memory as a whole
-  u32 n_kept = 0;    // chunks in a discrete GPU's
+  u32 n_frames = 0;   // of the host's memory; 0: it is in memory as a whole
+  u32 n_stripes = 0;  // stripes in a discrete GPU's
 };
 
 // Sets the sizes that the regions are made from.
@@ -151,8 +151,8 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
                  .logit_rows_max = plan->logit_rows_max,
                  .group = plan->group_shape,
                  .n_chosen_max = plan->select.n_chosen_max,
-                 .in_chunks = n_frames > 0,
-                 .n_kept = tiers.n_kept,
+                 .in_stripes = n_frames > 0,
+                 .n_stripes = tiers.n_stripes,
                  .blends = config.reuse.prefix};
     if (n_frames == 0 && plan->select.codes.exist()) {
       plan->gpu.codes = plan->select.codes;
@@ -235,39 +235,40 @@ Result<Plan> plan_with(const Inputs& inputs, const Tiers& tiers) {
   return plan;
 }
 
-// Chunks of contexts that a discrete GPU has room for beside all else: of that memory nobody else
+// Stripes of contexts that a discrete GPU has room for beside all else: of that memory nobody else
 // makes use. Where both are one memory, frames are as good.
-Result<u32> kept_chunks(const Inputs& inputs, u32 n_frames) {
+Result<u32> stripes_kept(const Inputs& inputs, u32 n_frames) {
   TARN_TRY(const Plan plan, plan_with(inputs, {n_frames}));
-  if (!plan.gpu.in_chunks || plan.one_budget) return 0u;
-  const u64 unit_bytes = plan.gpu.chunk_bytes() * inputs.model->spec.n_cache_layers;
+  if (!plan.gpu.in_stripes || plan.one_budget) return 0u;
+  const u64 unit_bytes = plan.gpu.stripe_bytes() * inputs.model->spec.n_cache_layers;
   // Where nobody said how much of it is ours, a tenth is left to others.
   const u64 ceiling = inputs.config->device_budget_bytes != 0
                           ? plan.device_budget_bytes
                           : plan.device_budget_bytes - plan.device_budget_bytes / 10;
   const u64 spare = ceiling - std::min(ceiling, plan.device_bytes);
-  const u64 n_chunks = plan.pages_max / plan.gpu.chunk_groups();
-  auto n_kept = static_cast<u32>(std::min({spare / unit_bytes, n_chunks, u64{exec::kGpuKeptMax}}));
-  for (; n_kept > 0; --n_kept) {  // ends of slabs take something, too
-    TARN_TRY(const Plan more, plan_with(inputs, {n_frames, n_kept}));
+  const u64 n_stripes_all = plan.pages_max / plan.gpu.stripe_groups();
+  auto n_stripes =
+      static_cast<u32>(std::min({spare / unit_bytes, n_stripes_all, u64{exec::kGpuStripesMax}}));
+  for (; n_stripes > 0; --n_stripes) {  // ends of slabs take something, too
+    TARN_TRY(const Plan more, plan_with(inputs, {n_frames, n_stripes}));
     if (more.device_bytes <= ceiling) break;
   }
-  return n_kept;
+  return n_stripes;
 }
 
 // As many frames as the budget leaves room for. More frames are more of other things too: extents
 // need entries in the store's index, and come only from some size on.
 Result<Plan> plan_with_frames_that_fit(const Inputs& inputs, u32 n_least, u32 n_most) {
-  TARN_TRY(u32 n_kept, kept_chunks(inputs, n_least));
-  TARN_TRY(Plan best, plan_with(inputs, {n_least, n_kept}));
-  if (!best.fits && n_kept > 0) {  // what says where they lie is the host's
-    n_kept = 0;
+  TARN_TRY(u32 n_stripes, stripes_kept(inputs, n_least));
+  TARN_TRY(Plan best, plan_with(inputs, {n_least, n_stripes}));
+  if (!best.fits && n_stripes > 0) {  // what says where they lie is the host's
+    n_stripes = 0;
     TARN_TRY(best, plan_with(inputs, {n_least}));
   }
   if (!best.fits) return best;
   for (u32 least = n_least + 1, most = n_most; least <= most;) {
     const u32 n_frames = least + (most - least) / 2;
-    TARN_TRY(const Plan plan, plan_with(inputs, {n_frames, n_kept}));
+    TARN_TRY(const Plan plan, plan_with(inputs, {n_frames, n_stripes}));
     if (plan.fits) best = plan;
     if (plan.fits) least = n_frames + 1;
     if (!plan.fits) most = n_frames - 1;
@@ -277,9 +278,9 @@ Result<Plan> plan_with_frames_that_fit(const Inputs& inputs, u32 n_least, u32 n_
 
 // The same of frames that somebody asked for.
 Result<Plan> plan_with_frames(const Inputs& inputs, u32 n_frames) {
-  TARN_TRY(const u32 n_kept, kept_chunks(inputs, n_frames));
-  TARN_TRY(const Plan plan, plan_with(inputs, {n_frames, n_kept}));
-  if (plan.fits || n_kept == 0) return plan;
+  TARN_TRY(const u32 n_stripes, stripes_kept(inputs, n_frames));
+  TARN_TRY(const Plan plan, plan_with(inputs, {n_frames, n_stripes}));
+  if (plan.fits || n_stripes == 0) return plan;
   return plan_with(inputs, {n_frames});
 }
 

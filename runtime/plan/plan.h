@@ -263,8 +263,8 @@ inline constexpr RegionRow kRegions[] = {
     {RegionId::kv_device, "kv_device", RegionKind::kv, Place::near_in_pieces,
      "no KV of a disk stays in a GPU's memory",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
-       carver.rows<std::byte>("chunk", u64{plan.gpu.n_kept} * in.model->spec.n_cache_layers,
-                              plan.gpu.chunk_bytes());
+       carver.rows<std::byte>("stripe", u64{plan.gpu.n_stripes} * in.model->spec.n_cache_layers,
+                              plan.gpu.stripe_bytes());
      }},
     {RegionId::kv_disk, "kv_disk", RegionKind::kv, Place::disk, "KV is in memory",
      [](Carver& carver, const Inputs&, const Plan& plan) {

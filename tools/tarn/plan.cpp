@@ -34,7 +34,7 @@ DiskCost disk_cost(const plan::Plan& plan, const Config& config) {
   const u64 n_layers = plan.kv.n_cache_layers;
   const u64 n_groups = plan.pages_max * n_layers;
   const u64 n_on_gpu =
-      plan.gpu.n_kept > 0 ? u64{plan.gpu.n_kept} * plan.gpu.chunk_groups() * n_layers : 0;
+      plan.gpu.n_stripes > 0 ? u64{plan.gpu.n_stripes} * plan.gpu.stripe_groups() * n_layers : 0;
   const u64 n_in_memory = std::min(n_groups, plan.tiers.n_frames + n_on_gpu);
   const u64 n_read = n_groups - n_in_memory;
   const u64 bytes = n_read * plan.group_shape.group_bytes();

@@ -75,7 +75,7 @@ bool GpuGraphs::launch(const step::Batch& batch) {
   const bool is_decode = batch.n_rows <= kernels::kGpuMatvecRowsMax &&
                          batch.runs.size() == batch.n_rows &&
                          batch.logit_rows.size() == batch.n_rows;
-  const bool may_be_graph = !step_.sizes().in_chunks && batch.kv_watch.rows == nullptr;
+  const bool may_be_graph = !step_.sizes().in_stripes && batch.kv_watch.rows == nullptr;
   if (!is_decode || !may_be_graph) return false;
   const auto selects = [](const step::Run& run) { return run.selects; };
   const bool some_select = std::ranges::any_of(batch.runs, selects);

@@ -28,7 +28,7 @@ Result<void> GpuMemory::reserve(Device& device, const model::ModelDescription& m
   cut_ = SlabCutter(device.facts());
   weights_ = SlabCutter(device.facts());
   group_bytes_ = sizes.group.group_bytes();
-  chunk_bytes_ = sizes.chunk_bytes();
+  stripe_bytes_ = sizes.stripe_bytes();
   model::each_weight_piece(
       model, [](void* cut, Checked bytes) { static_cast<SlabCutter*>(cut)->add(bytes); }, &cut_);
   if (n_groups > 0) groups_ = cut_.add(group_bytes_, n_groups);
@@ -42,8 +42,8 @@ Result<void> GpuMemory::reserve(Device& device, const model::ModelDescription& m
     if (bytes[n] > 0) places[n] = cut_.add(bytes[n]);
     ++n;
   });
-  const u64 n_kept = u64{sizes.n_kept} * spec.n_cache_layers;
-  if (n_kept > 0) kept_ = cut_.add(chunk_bytes_, n_kept);
+  const u64 n_stripes = u64{sizes.n_stripes} * spec.n_cache_layers;
+  if (n_stripes > 0) kept_ = cut_.add(stripe_bytes_, n_stripes);
   TARN_ASSERT(cut_.total_bytes().get() == planned.total_bytes().get());
   TARN_CHECK(slabs_.reserve(device, cut_));
   device_ = &device;
@@ -79,8 +79,8 @@ u8* GpuMemory::group(u32 frame) {
   return slabs_.at(cut_.of_run(groups_, group_bytes_, frame)).as<u8>().raw();
 }
 
-u8* GpuMemory::kept_chunk(u32 idx) const {
-  return slabs_.at(cut_.of_run(kept_, chunk_bytes_, idx)).as<u8>().raw();
+u8* GpuMemory::stripe(u32 idx) const {
+  return slabs_.at(cut_.of_run(kept_, stripe_bytes_, idx)).as<u8>().raw();
 }
 
 void GpuMemory::copy(u8* to, const u8* from, u64 bytes) {

@@ -30,8 +30,8 @@ class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
   DeviceSlab largest_slab() const { return slabs_.largest(); }
   const GpuRegions& regions() const { return regions_; }
 
-  // The idx-th layer's chunk that stays on the device.
-  u8* kept_chunk(u32 idx) const;
+  // The idx-th layer's stripe that stays on the device.
+  u8* stripe(u32 idx) const;
 
   // Opens the way in, through the staging memory that the loader leaves; closed by release() or
   // close_staging().
@@ -53,7 +53,7 @@ class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
   SlabCutter weights_{};  // of those that the loader has asked for
   SlabPlace groups_{}, kept_{};
   GpuRegions regions_{};
-  u64 group_bytes_ = 0, chunk_bytes_ = 0;
+  u64 group_bytes_ = 0, stripe_bytes_ = 0;
   StagingRing ring_{};
 };
 

@@ -14,12 +14,12 @@ constexpr u64 kNapNs = 20'000;
 
 }  // namespace
 
-// Where the groups of a chunk and those of gathered slots lie, once.
+// Where the groups of a stripe and those of gathered slots lie, once.
 Result<void> GpuParts::open() {
   TARN_TRY(host_part_, step_.device().create_event());
   const u64 group_bytes = sizes().group.group_bytes();
   u64* address = host().addresses.data();
-  for (u32 i = 0; i < sizes().chunk_groups(); ++i) {
+  for (u32 i = 0; i < sizes().stripe_groups(); ++i) {
     *address++ = reinterpret_cast<u64>(mine().staged.data() + i * group_bytes);
   }
   for (u32 i = 0; i < sizes().gathered_pages(); ++i) {  // of the first head
@@ -27,10 +27,10 @@ Result<void> GpuParts::open() {
         reinterpret_cast<u64>(mine().gathered.data() + i * step_.sizes().group.page_bytes());
   }
   const model::ModelSpec& spec = step_.spec();
-  for (u32 piece = 0; piece < sizes().n_kept * spec.n_cache_layers; ++piece) {
-    const u8* chunk = step_.args().memory->kept_chunk(piece);
-    for (u32 i = 0; i < sizes().chunk_groups(); ++i) {
-      *address++ = reinterpret_cast<u64>(chunk + i * group_bytes);
+  for (u32 piece = 0; piece < sizes().n_stripes * spec.n_cache_layers; ++piece) {
+    const u8* stripe = step_.args().memory->stripe(piece);
+    for (u32 i = 0; i < sizes().stripe_groups(); ++i) {
+      *address++ = reinterpret_cast<u64>(stripe + i * group_bytes);
     }
   }
   Carver carver(host().kept);
@@ -72,7 +72,7 @@ kernels::GpuQuantized GpuParts::acts(const Attended& a, u32 row) const {
   return a.leaves_acts ? step_.acts_from(row, d_out) : kernels::GpuQuantized{};
 }
 
-// All slots of a run's rows, a chunk at a time; the state between two is each row's.
+// All slots of a run's rows, a stripe at a time; the state between two is each row's.
 void GpuParts::attend_whole(const Attended& a, step::Run& run) {
   const model::ModelSpec& spec = step_.spec();
   method::PartSource& source = *step_.args().parts;
@@ -82,16 +82,16 @@ void GpuParts::attend_whole(const Attended& a, step::Run& run) {
   const u32 n_groups = static_cast<u32>(ceil_div(n_slots, page_tokens));
   if (source.wants_query(run) && !bring_query(run, a.q)) return;
   source.begin({&run, 1}, a.cache_layer, host().query.data());
-  for (u32 begin = 0; begin < n_groups; begin += sizes().chunk_groups()) {
-    const Chunk chunk = chunk_of(run, a.cache_layer, begin, n_groups);
-    const bool is_there = chunk.kept && kept_.has(*chunk.kept, *run.sequence);
-    n_chunks_kept_ += is_there;
-    if (!is_there && !stage(run, a.cache_layer, chunk)) return;
+  for (u32 begin = 0; begin < n_groups; begin += sizes().stripe_groups()) {
+    const Stripe stripe = stripe_of(run, a.cache_layer, begin, n_groups);
+    const bool is_there = stripe.kept && kept_.has(*stripe.kept, *run.sequence);
+    n_stripes_kept_ += is_there;
+    if (!is_there && !stage(run, a.cache_layer, stripe)) return;
     const u32 n_here = std::min(n_slots - begin * page_tokens, kernels::kGpuMergeSlots);
     for (u32 at = 0; at < run.n_rows; at += kGpuAttnRowsMax) {
       const u32 row = run.row_begin + at;
-      kernels::GpuPages staged = pages_at(chunk.table_at, a.cache_layer, row);
-      staged.groups -= begin;  // the first of its entries is the chunk's first group
+      kernels::GpuPages staged = pages_at(stripe.table_at, a.cache_layer, row);
+      staged.groups -= begin;  // the first of its entries is the stripe's first group
       attend_part(step_, {.pages = staged,
                           .q = from_row(a.q, row),
                           .out = from_row(a.out, row),
@@ -106,50 +106,51 @@ void GpuParts::attend_whole(const Attended& a, step::Run& run) {
   }
 }
 
-GpuParts::Chunk GpuParts::chunk_of(const step::Run& run, u32 cache_layer, u32 begin, u32 n_groups) {
-  const u32 chunk_groups = sizes().chunk_groups();
-  TARN_ASSERT(chunk_groups > 0);
-  const u32 chunk_idx = begin / chunk_groups;
-  Chunk chunk{.begin = begin,
-              .end = std::min(begin + chunk_groups, n_groups),
-              .memory = mine().staged.data(),
-              .table_at = 0,
-              .kept = std::nullopt};
+GpuParts::Stripe GpuParts::stripe_of(const step::Run& run, u32 cache_layer, u32 begin,
+                                     u32 n_groups) {
+  const u32 stripe_groups = sizes().stripe_groups();
+  TARN_ASSERT(stripe_groups > 0);
+  const u32 stripe_idx = begin / stripe_groups;
+  Stripe stripe{.begin = begin,
+                .end = std::min(begin + stripe_groups, n_groups),
+                .memory = mine().staged.data(),
+                .table_at = 0,
+                .kept = std::nullopt};
   const bool is_own = run.part == step::RunPart::own;
-  if (sizes().n_kept == 0 || !is_own || !kept_.is_full(chunk_idx, *run.sequence)) return chunk;
-  chunk.kept = kept_.piece(run.session, cache_layer, chunk_idx);
-  if (!chunk.kept) return chunk;
-  chunk.memory = step_.args().memory->kept_chunk(*chunk.kept);
-  chunk.table_at = sizes().kept_at() + u64{*chunk.kept} * chunk_groups;
-  return chunk;
+  if (sizes().n_stripes == 0 || !is_own || !kept_.is_full(stripe_idx, *run.sequence)) return stripe;
+  stripe.kept = kept_.piece(run.session, cache_layer, stripe_idx);
+  if (!stripe.kept) return stripe;
+  stripe.memory = step_.args().memory->stripe(*stripe.kept);
+  stripe.table_at = sizes().kept_at() + u64{*stripe.kept} * stripe_groups;
+  return stripe;
 }
 
 u32 GpuParts::n_kept_groups(const step::Run& run) const {
-  const bool keeps = sizes().n_kept > 0 && run.part == step::RunPart::own;
+  const bool keeps = sizes().n_stripes > 0 && run.part == step::RunPart::own;
   return keeps ? kept_.n_kept_groups(run.session, *run.sequence) : 0;
 }
 
-// A chunk's groups to where attention takes them. False where the run has failed, or the device is
+// A stripe's groups to where attention takes them. False where the run has failed, or the device is
 // lost.
-bool GpuParts::stage(step::Run& run, u32 cache_layer, const Chunk& chunk) {
+bool GpuParts::stage(step::Run& run, u32 cache_layer, const Stripe& stripe) {
   method::PartSource& source = *step_.args().parts;
   const u64 payload_bytes = step_.sizes().group.page_bytes() * step_.spec().n_kv_heads;
-  if (chunk.kept) kept_.forget(*chunk.kept);  // until all of it has come
-  step::KvPart part{.group_begin = chunk.begin, .group_end = chunk.begin};
-  while (part.group_end < chunk.end) {
-    if (!source.next({&run, 1}, cache_layer, chunk.end, part)) return false;
+  if (stripe.kept) kept_.forget(*stripe.kept);  // until all of it has come
+  step::KvPart part{.group_begin = stripe.begin, .group_end = stripe.begin};
+  while (part.group_end < stripe.end) {
+    if (!source.next({&run, 1}, cache_layer, stripe.end, part)) return false;
     for (u32 group = part.group_begin; group < part.group_end; ++group) {
       const auto* from =
           reinterpret_cast<const std::byte*>(run.sequence->group_address(cache_layer, group));
-      auto* to = reinterpret_cast<std::byte*>(chunk.memory +
-                                              (group - chunk.begin) * sizes().group.group_bytes());
+      auto* to = reinterpret_cast<std::byte*>(stripe.memory +
+                                              (group - stripe.begin) * sizes().group.group_bytes());
       step_.send(to, from, payload_bytes);
     }
     const bool has_come = wait_for_host_part();
     source.give_back({&run, 1}, cache_layer, part);
     if (!has_come) return false;
   }
-  if (chunk.kept) kept_.put(*chunk.kept, *run.sequence);
+  if (stripe.kept) kept_.put(*stripe.kept, *run.sequence);
   return true;
 }
 
@@ -200,7 +201,7 @@ void GpuParts::attend_gathered(const Attended& a, const step::Run& run) {
   step_.send(mine().n_chosen.data(), n_slots.data(), n_slots.size());
 
   const u32 row = run.row_begin;
-  kernels::GpuPages gathered = pages_at(sizes().chunk_groups(), a.cache_layer, row);
+  kernels::GpuPages gathered = pages_at(sizes().stripe_groups(), a.cache_layer, row);
   gathered.page_stride = sizes().gathered_pages() * step_.sizes().group.page_bytes();
   for (u32 span = 0; span * kernels::kGpuSpanSlots < n; span += kernels::kGpuMergeSpans) {
     attend_part(step_, {.pages = gathered,

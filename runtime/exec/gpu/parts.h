@@ -1,5 +1,5 @@
 // Attention on a GPU over KV that lies in the host's memory and on disk. Rows are written into
-// frames of the host's memory. A layer's groups come to the device in chunks, of which the first
+// frames of the host's memory. A layer's groups come to the device in stripes, of which the first
 // ones may stay there; of a run that reads chosen slots the host chooses and gathers, and what it
 // got is attended to. The host has its part in every layer, so no step is a graph; bits are those
 // of KV on the device.
@@ -17,7 +17,7 @@ class GpuParts {
 
   Result<void> open();
   void close();
-  bool is_on() const { return step_.sizes().in_chunks; }
+  bool is_on() const { return step_.sizes().in_stripes; }
   void begin_step(const step::Batch& batch);
   // What one attention reads and leaves.
   struct Attended {
@@ -29,23 +29,23 @@ class GpuParts {
   void attend(const Attended& a);
   // Of a run that reads everything: groups from the first on that stay on the device.
   u32 n_kept_groups(const step::Run& run) const;
-  u64 n_chunks_kept() const { return n_chunks_kept_; }  // that attention found there
+  u64 n_stripes_kept() const { return n_stripes_kept_; }  // that attention found there
 
  private:
   const GpuSizes& sizes() const { return step_.sizes(); }
   const GpuAttentionMemory& mine() const { return step_.regions().attention; }
   const GpuHostMemory& host() const { return step_.host(); }
   void attend_whole(const Attended& a, step::Run& run);
-  // A chunk of a layer: groups [begin, end), to be attended to at `memory`, whose addresses stand
+  // A stripe of a layer: groups [begin, end), to be attended to at `memory`, whose addresses stand
   // in the table from table_at on.
-  struct Chunk {
+  struct Stripe {
     u32 begin, end;
     u8* memory;
     u64 table_at;
     std::optional<u32> kept;  // the piece that it may stay in
   };
-  Chunk chunk_of(const step::Run& run, u32 cache_layer, u32 begin, u32 n_groups);
-  bool stage(step::Run& run, u32 cache_layer, const Chunk& chunk);
+  Stripe stripe_of(const step::Run& run, u32 cache_layer, u32 begin, u32 n_groups);
+  bool stage(step::Run& run, u32 cache_layer, const Stripe& stripe);
   void attend_chosen(const Attended& a, step::Run& run);
   void attend_gathered(const Attended& a, const step::Run& run);
   bool bring_query(const step::Run& run, step::Rows q);
@@ -56,8 +56,8 @@ class GpuParts {
   GpuStep& step_;
   step::StepHost* step_host_ = nullptr;
   GpuEvent* host_part_ = nullptr;  // what the host waits for within a step
-  kv::KeptChunks kept_{};
-  u64 n_chunks_kept_ = 0;
+  kv::StripeCache kept_{};
+  u64 n_stripes_kept_ = 0;
 };
 
 }  // namespace tarn::exec

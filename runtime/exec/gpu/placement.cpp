@@ -143,7 +143,7 @@ Result<void> GpuPlacement::capture_step(const ForwardArgs& forward, std::span<co
 
 Result<void> GpuPlacement::capture_graphs(const ForwardArgs& forward,
                                           std::span<const u32> logit_rows, step::Rows logits) {
-  if (args_.backend.sizes.in_chunks) return {};  // the host has its part in every layer
+  if (args_.backend.sizes.in_stripes) return {};  // the host has its part in every layer
   const u32 rows_max = std::min(args_.backend.sizes.sessions_max, kernels::kGpuMatvecRowsMax);
   const u32 spans_max = gpu_spans(args_.backend.sizes.context_tokens);
   for (u32 n_rows = 1; n_rows <= std::bit_ceil(rows_max); n_rows *= 2) {

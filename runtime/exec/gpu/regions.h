@@ -1,10 +1,10 @@
 // What a GPU's steps take, of its memory and of the host's. Each region's struct has one carve().
 // It counts for the plan, and places over the device's addresses or the mirror's bytes.
 //
-//   KV      all of it in the GPU's memory; or over memory and disk (in_chunks). Then groups pass
+//   KV      all of it in the GPU's memory; or over memory and disk (in_stripes). Then groups pass
 //           through frames of the host's memory, which the GPU writes new rows into. Attention
-//           copies a chunk of one layer's slots at a time. A chunk has kGpuMergeSlots slots, of
-//           which attention's state needs no more than a vector a head and row
+//           copies one layer's slots in stripes of kGpuMergeSlots. Between two stripes attention's
+//           state is one vector a head and row
 //   mirror  the host's end of the copies; it is registered with the driver
 #pragma once
 
@@ -15,14 +15,14 @@
 #include "runtime/exec/gpu/state.h"
 #include "runtime/exec/step_memory.h"
 #include "runtime/kv/group_pool.h"
-#include "runtime/kv/kept_chunks.h"
+#include "runtime/kv/stripe_cache.h"
 #include "runtime/method/device.h"
 #include "runtime/model/weights.h"
 #include "runtime/step/batch.h"
 
 namespace tarn::exec {
 
-inline constexpr u32 kGpuKeptMax = 256;  // chunks that stay on the device; 1M tokens
+inline constexpr u32 kGpuStripesMax = 256;  // stripes that stay on the device; 1M tokens
 // Rows that one launch of attention takes.
 inline constexpr u32 kGpuAttnRowsMax = kernels::kGpuMatvecRowsMax;
 inline constexpr u64 kKeyWindowBytes = 4 * kMiB;  // a copy's start costs little of it on any link
@@ -40,14 +40,14 @@ struct GpuSizes {
   u32 n_chosen_max = 0;         // slots that a head attends to by selection; 0: no row selects
   method::DeviceCodes codes{};  // that rows choose by; none: they read the last slots
   u64 index_bytes = 0;          // of a session, likewise
-  bool in_chunks = false;       // KV lies over memory and disk, and the host chooses
-  u32 n_kept = 0;               // chunks of every layer that stay on the device
+  bool in_stripes = false;      // KV lies over memory and disk, and the host chooses
+  u32 n_stripes = 0;            // stripes of every layer that stay on the device
   bool blends = false;          // KV of prompts' chunks is placed (method/compute/blend.h)
 
   u32 pages_max() const { return context_tokens / group.page_tokens; }
   // Rows of a launch of attention that may choose on the device; 0: none ever does.
   u32 choosing_rows() const {
-    return n_chosen_max > 0 && !in_chunks ? std::min(sessions_max, kGpuAttnRowsMax) : 0;
+    return n_chosen_max > 0 && !in_stripes ? std::min(sessions_max, kGpuAttnRowsMax) : 0;
   }
   u32 n_selecting() const { return choosing_rows() > 0 ? sessions_max : 0; }
   // Of a row and KV head.
@@ -59,15 +59,15 @@ struct GpuSizes {
         std::min(std::max<u64>(kKeyWindowBytes / group.group_bytes(), 1), u64{pages_max()}));
   }
   u64 table_bytes() const { return align_up(index_bytes, kDevicePieceAlignment); }
-  u32 chunk_groups() const { return in_chunks ? kernels::kGpuMergeSlots / group.page_tokens : 0; }
-  u64 chunk_bytes() const { return chunk_groups() * group.group_bytes(); }
-  kv::KeptShape kept(const model::ModelSpec& spec) const {
-    return {n_kept, spec.n_cache_layers, chunk_groups(), group.page_tokens};
+  u32 stripe_groups() const { return in_stripes ? kernels::kGpuMergeSlots / group.page_tokens : 0; }
+  u64 stripe_bytes() const { return stripe_groups() * group.group_bytes(); }
+  kv::StripeShape kept(const model::ModelSpec& spec) const {
+    return {n_stripes, spec.n_cache_layers, stripe_groups(), group.page_tokens};
   }
-  // In the table of addresses: a chunk's groups, a head's gathered pages, the kept chunks' groups.
-  u64 kept_at() const { return u64{chunk_groups()} + gathered_pages(); }
+  // In the table of addresses: a stripe's groups, a head's gathered pages, the kept stripes' groups.
+  u64 kept_at() const { return u64{stripe_groups()} + gathered_pages(); }
   u64 n_addresses(const model::ModelSpec& spec) const {
-    return in_chunks ? kept_at() + u64{n_kept} * spec.n_cache_layers * chunk_groups() : 0;
+    return in_stripes ? kept_at() + u64{n_stripes} * spec.n_cache_layers * stripe_groups() : 0;
   }
   // Tables of groups' addresses: of every session, of what rows gather, and of what a blend
   // computes beside its session.
@@ -117,31 +117,31 @@ struct GpuStepMemory {
 struct GpuAttentionMemory {
   std::span<f32> partial;  // results of spans, of a launch
   std::span<u64> groups;   // [tables, pages_max, n_cache_layers] addresses
-  // In chunks.
+  // Only if in_stripes.
   std::span<f32> states;     // of attention over a part, a step's rows
-  std::span<u8> staged;      // a chunk
+  std::span<u8> staged;      // a stripe
   std::span<u8> gathered;    // of one row, a KV head behind the other
   std::span<u64> addresses;  // of groups in all
   std::span<u32> n_chosen;   // slots, of every KV head
 
   static GpuAttentionMemory carve(Carver& carver, const model::ModelSpec& spec,
                                   const GpuSizes& sizes) {
-    const u64 n_slots = sizes.in_chunks
+    const u64 n_slots = sizes.in_stripes
                             ? std::min<u64>(sizes.context_tokens, kernels::kGpuMergeSlots)
                             : sizes.context_tokens;
     const u64 partial_bytes = kernels::gpu_attn_partial_bytes(kGpuAttnRowsMax, spec.n_heads,
                                                               gpu_spans(n_slots), spec.head_dim);
     const u64 state_elems = u64{spec.n_heads} * (u64{spec.head_dim} + 2);
-    const u64 if_chunks = sizes.in_chunks ? 1 : 0;
+    const u64 if_stripes = sizes.in_stripes ? 1 : 0;
     return {
         .partial = take_on_device<f32>(carver, "partial", partial_bytes / sizeof(f32)),
         .groups = take_on_device<u64>(carver, "tables", sizes.n_groups(spec)),
-        .states = take_on_device<f32>(carver, "states", if_chunks * sizes.rows_max * state_elems),
-        .staged = take_on_device<u8>(carver, "chunk", sizes.chunk_bytes()),
+        .states = take_on_device<f32>(carver, "states", if_stripes * sizes.rows_max * state_elems),
+        .staged = take_on_device<u8>(carver, "stripe", sizes.stripe_bytes()),
         .gathered = take_on_device<u8>(
-            carver, "gathered", if_chunks * sizes.gathered_pages() * sizes.group.payload_bytes()),
+            carver, "gathered", if_stripes * sizes.gathered_pages() * sizes.group.payload_bytes()),
         .addresses = take_on_device<u64>(carver, "addresses", sizes.n_addresses(spec)),
-        .n_chosen = take_on_device<u32>(carver, "chosen", if_chunks * spec.n_kv_heads)};
+        .n_chosen = take_on_device<u32>(carver, "chosen", if_stripes * spec.n_kv_heads)};
   }
 };
 
@@ -210,16 +210,16 @@ struct GpuHostMemory {
   std::span<kernels::GpuLogitsSummary> summaries;
   std::span<u64> groups;
   std::span<std::byte> keys;  // window_groups
-  std::span<std::byte> kept;  // kv::KeptChunks'
+  std::span<std::byte> kept;  // kv::StripeCache'
   std::span<u64> addresses;
   std::span<u32> n_chosen;
   std::span<f32> query;                  // [n_heads, head_dim]
   std::span<f32> values, source_values;  // [rows_max, n_kv_heads, head_dim] of a check, of a chunk
 
   static GpuHostMemory carve(Carver& carver, const model::ModelSpec& spec, const GpuSizes& sizes) {
-    const u64 if_chunks = sizes.in_chunks ? 1 : 0;
+    const u64 if_stripes = sizes.in_stripes ? 1 : 0;
     Carver kept;
-    if (sizes.in_chunks) kv::KeptChunks().init(kept, sizes.kept(spec));
+    if (sizes.in_stripes) kv::StripeCache().init(kept, sizes.kept(spec));
     return {
         .weights = carver.take<std::byte>("weights", model::weights_host_bytes(spec)),
         .rows = StepRows::carve(carver, spec, sizes.rows_max),
@@ -231,8 +231,8 @@ struct GpuHostMemory {
         .keys = carver.take<std::byte>("keys", sizes.window_groups() * sizes.group.group_bytes()),
         .kept = carver.take<std::byte>("kept", kept.n_bytes()),
         .addresses = carver.take<u64>("addresses", sizes.n_addresses(spec)),
-        .n_chosen = carver.take<u32>("chosen", if_chunks * spec.n_kv_heads),
-        .query = carver.take<f32>("query", if_chunks * spec.n_heads * spec.head_dim),
+        .n_chosen = carver.take<u32>("chosen", if_stripes * spec.n_kv_heads),
+        .query = carver.take<f32>("query", if_stripes * spec.n_heads * spec.head_dim),
         .values = carver.take<f32>("values", sizes.n_values(spec)),
         .source_values = carver.take<f32>("values", sizes.n_values(spec))};
   }

@@ -136,7 +136,7 @@ void check_logits(const char* type, const Scale& scale) {
   CHECK(gpu.n_agreed == gpu.n_decided);
 }
 
-// Depths on both sides of a chunk that comes from the host's memory, of which little has room.
+// Depths on both sides of a stripe that comes from the host's memory, of which little has room.
 struct Depth {
   u32 context_tokens, n_prompt, n_tokens, k, n_frames;
 };

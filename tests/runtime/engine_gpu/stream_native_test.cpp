@@ -1,5 +1,5 @@
 // Goal    KV over the host's memory and a disk gives a GPU the bits of KV in its own memory: full
-//         attention, in chunks, whatever the batch, forks and cuts; selection, whatever came from
+//         attention, in stripes, whatever the batch, forks and cuts; selection, whatever came from
 //         caches and extents; KV that was filled in. A fault of the disk ends the generation that
 //         needs it and no other, a GPU that is lost ends all, and memory is the plan's.
 // Method  the fake device and the emulated kernels, whose copies and launches wait until an event
@@ -145,7 +145,7 @@ TEST_CASE("KV over memory and a disk gives a GPU the bits of KV in its memory") 
   }
 }
 
-// A depth of more than a chunk, filled in; a prompt behind it; tokens whose rows select from some
+// A depth of more than a stripe, filled in; a prompt behind it; tokens whose rows select from some
 // on; a cut behind the index' first use and the same again, beside another session.
 // Then a fork of it, and both at once.
 struct Deep {
@@ -208,14 +208,14 @@ Config deep_config(SelectMethod method, KvTypeChoice kv_type) {
   return config;
 }
 
-TEST_CASE("chunks and chosen slots that come from a disk give the bits of KV on the device") {
+TEST_CASE("stripes and chosen slots that come from a disk give the bits of KV on the device") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
   struct Case {
     SelectMethod method;
     KvTypeChoice kv_type;
     u32 n_frames, k;
     bool has_extents;
-    bool is_discrete;  // a chunk stays on the device
+    bool is_discrete;  // a stripe stays on the device
   };
   const Case cases[] = {{SelectMethod::full, KvTypeChoice::f16, 20, 64, false, false},
                         {SelectMethod::full, KvTypeChoice::f16, 20, 64, false, true},
@@ -248,8 +248,8 @@ TEST_CASE("chunks and chosen slots that come from a disk give the bits of KV on 
     CHECK((kv.tiers().mover.stats().bytes_gathered + kv.tiers().extents.stats().bytes_used > 0) ==
           (c.method != SelectMethod::full));
     CHECK((kv.tiers().extents.stats().n_reads > 0) == c.has_extents);
-    CHECK(streamed.gpu.engine.plan().gpu.n_kept == c.is_discrete);
-    CHECK((streamed.gpu.engine.status().n_chunks_kept > 0) == c.is_discrete);
+    CHECK(streamed.gpu.engine.plan().gpu.n_stripes == c.is_discrete);
+    CHECK((streamed.gpu.engine.status().n_stripes_kept > 0) == c.is_discrete);
     if (c.method != SelectMethod::full || kSlowBuild) continue;
     CHECK((n_loads_passing > 5 * kv.tiers().mover.stats().n_loads) == c.is_discrete);
     if (!c.is_discrete) n_loads_passing = kv.tiers().mover.stats().n_loads;

@@ -257,7 +257,7 @@ Config over_disk(u64 kv_memory_bytes) {
 }
 
 TEST_CASE(
-    "over a disk frames are the host's, and a discrete GPU keeps what chunks it has room for") {
+    "over a disk frames are the host's, and a discrete GPU keeps what stripes it has room for") {
   const ShapedModel model(test::kLlama31Of8B);
   constexpr u64 kChunkBytes = 16 * kMiB;  // 64 groups of a layer
   DeviceFacts orin = test::kOrinFacts, rtx = test::kDiscreteFacts;
@@ -266,15 +266,15 @@ TEST_CASE(
   for (DeviceFacts* facts : {&orin, &rtx}) facts->slab_bytes_max = 256 * kMiB;
   Config config = over_disk(512 * kMiB);
   const Plan integrated = plan_of(model, config, orin).value();
-  REQUIRE(integrated.gpu.in_chunks);
-  CHECK(integrated.gpu.n_kept == 0);  // it is one memory
+  REQUIRE(integrated.gpu.in_stripes);
+  CHECK(integrated.gpu.n_stripes == 0);  // it is one memory
   CHECK(integrated.of(RegionId::kv_groups).space == RegionSpace::host);
   CHECK(integrated.of(RegionId::kv_groups).bytes == 512 * kMiB);
   CHECK(integrated.of(RegionId::kv_device).bytes == 0);
 
   const Plan discrete = plan_of(model, config, rtx).value();
   const u64 unit_bytes = 32 * kChunkBytes;
-  const u32 n_kept = discrete.gpu.n_kept;
+  const u32 n_kept = discrete.gpu.n_stripes;
   CHECK(n_kept > 0);
   CHECK(discrete.of(RegionId::kv_device).bytes == n_kept * unit_bytes);
   CHECK(discrete.of(RegionId::kv_device).space == RegionSpace::device);
@@ -286,7 +286,7 @@ TEST_CASE(
   CHECK(bounded.device_bytes <= 7 * kGiB);
   CHECK(bounded.device_bytes + unit_bytes + kChunkBytes > 7 * kGiB);
   config.device_budget_bytes = 64 * kGiB;  // no more than the context has
-  CHECK(plan_of(model, config, rtx).value().gpu.n_kept == 32768 / kernels::kGpuMergeSlots);
+  CHECK(plan_of(model, config, rtx).value().gpu.n_stripes == 32768 / kernels::kGpuMergeSlots);
 
   // Under a budget of the host's memory the device's part is the same, and frames take the rest.
   config = over_disk(0);
