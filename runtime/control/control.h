@@ -9,7 +9,7 @@
 // | updates of a clustering | profile (method/index_jobs.h) | yes | it begins |
 // | rows of prompts beside answers | times of steps (step/pace.h) | no | each step |
 // | tier of new KV | frames; the oldest leave (kv/mover.h) | no | each step |
-// | reads ahead: order, depth | order of uses, two windows (kv/use_plan.h) | no | each step |
+// | reads ahead: order, depth | order of uses, two pin sets (kv/use_plan.h) | no | each step |
 //
 //   learned    of each kind of work a factor: its time now over the profile's. An observation moves
 //              it by a share of the difference from the times that were seen possible, and one that

@@ -361,7 +361,7 @@ Result<void> Engine::Opening::open_tiers() {
   const bool keeps_sessions = tiers.store.keeps;
   Carver carver(region(RegionId::store));
   TARN_CHECK(
-      e_.kv_.open_tiers({.window_groups = tiers.window_groups,
+      e_.kv_.open_tiers({.pin_set_groups = tiers.pin_set_groups,
                          .moves_max = plan::kTierMovesMax,
                          .frames = region_unless(e_.executor_.gpu().frames(), RegionId::kv_groups),
                          .extents = tiers.extents,

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/control/window.h"
+#include "runtime/control/look_ahead.h"
 
 namespace tarn::engine {
 
@@ -86,8 +86,8 @@ void Places::look_ahead() {
   const auto n_groups = [&](const Session& s) {
     return (s.tokens.n_ids / plan_.group_shape.page_tokens + 1) * u64{model_.spec.n_cache_layers};
   };
-  const u32 n_windows = 2 * plan_.tiers.window_groups, n_frames = plan_.kv.n_frames;
-  control::Window held(kv_.pool().groups_max()), read(n_frames - std::min(n_frames, n_windows));
+  const u32 n_pin_sets = 2 * plan_.tiers.pin_set_groups, n_frames = plan_.kv.n_frames;
+  control::LookAhead held(kv_.pool().groups_max()), read(n_frames - std::min(n_frames, n_pin_sets));
   for (const Session& s : sessions_) {
     if (!s.run.is_admitted) continue;
     (void)held.takes(n_groups(s));

@@ -5,7 +5,7 @@
 //            its place comes first
 //   waiting  who waits takes what is there of its prompt while the KV of all before it has room:
 //            nobody evicts it meanwhile. What of that lies on the disk is read while memory has
-//            room (control/window.h)
+//            room (control/look_ahead.h)
 //   pauses   a background session, where an interactive one gets its place
 //   no end   where nobody runs and what holds the room stays, who waits ends with the reason
 //   thread   the engine's

@@ -121,7 +121,7 @@ void SessionTable::decide_loading(Session& s) {
   if (s.load.decided_order == s.run.order && s.load.decided_fed == s.tokens.turns.n_fed()) return;
   s.load.n_from_disk_max = kNoSlot;
   const u64 n_groups = (s.tokens.n_ids / page_tokens + 1) * u64{model_.spec.n_cache_layers};
-  const u64 n_frames = n_groups + u64{2} * plan_.tiers.window_groups;
+  const u64 n_frames = n_groups + u64{2} * plan_.tiers.pin_set_groups;
   if (!controller_.knows_costs() || n_frames > plan_.kv.n_frames) return;
   const u32 n_had = s.sequence.n_slots(),
             n_ids = std::min(s.tokens.n_ids, s.approx.chunks.first_token());

@@ -46,7 +46,7 @@ struct MoverArgs {
   store::Store* store = nullptr;
   Clock* clock = nullptr;
   u32 n_cache_layers = 0;
-  u32 window_groups = 1;  // pinned at a time, at most
+  u32 pin_set_groups = 1;  // pinned at a time, at most
   u32 loads_max = 32;
   u32 spills_max = 32;
   u64 nonce = 0;  // of this opening of the store: keys of groups without a page never repeat

@@ -55,8 +55,8 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
   TierStoreArgs with_buffers = args.store;
   with_buffers.buffers = std::span(buffers).first(tiers_.extents.is_on() ? 2 : 1);
   if (const Result<void> opened = tiers_.store.open(with_buffers); !opened) {
-    // A step finds places for its rows, and a window beside them.
-    const bool fits = sizes_.n_frames >= sizes_.groups_max + args.window_groups;
+    // A step finds frames for its rows, and for one pin set beside them.
+    const bool fits = sizes_.n_frames >= sizes_.groups_max + args.pin_set_groups;
     if (!fits || !store::is_disk_failure(opened.error())) return opened;
     TARN_CHECK(tiers_.store.stay_off(opened.error()));
   }
@@ -72,7 +72,7 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
                      .store = &store,
                      .clock = args.store.clock,
                      .n_cache_layers = sizes_.n_cache_layers,
-                     .window_groups = args.window_groups,
+                     .pin_set_groups = args.pin_set_groups,
                      .loads_max = args.moves_max,
                      .spills_max = args.moves_max,
                      .nonce = tiers_.nonce,

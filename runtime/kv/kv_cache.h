@@ -66,7 +66,7 @@ struct KvTables {
 };
 
 struct TierArgs {
-  u32 window_groups = 0;          // that attention takes at a time
+  u32 pin_set_groups = 0;         // that attention takes at a time
   u32 moves_max = 0;              // in each direction
   std::span<std::byte> frames{};  // [n_frames] groups
   ExtentShape extents{};

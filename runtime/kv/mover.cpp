@@ -17,7 +17,7 @@ constexpr u32 kSpillBatch = 16;        // so that the disk sees long runs, and f
 
 void Mover::init(const MoverArgs& args, const MoverMemory& memory) {
   TARN_ASSERT(args.residency != nullptr && args.store != nullptr && args.clock != nullptr);
-  TARN_ASSERT(args.window_groups > 0);
+  TARN_ASSERT(args.pin_set_groups > 0);
   *this = Mover();
   args_ = args;
   memory_ = memory;
@@ -85,7 +85,7 @@ u32 Mover::n_available() const {
 }
 
 void Mover::spill() {
-  const u32 target = std::max(2 * args_.window_groups, urgent_room_);
+  const u32 target = std::max(2 * args_.pin_set_groups, urgent_room_);
   const bool is_refused = args_.clock->now_ns() < refused_until_ns_;
   while (n_available() < target && drop_idle(is_refused)) {
   }
@@ -118,10 +118,10 @@ bool Mover::drop_idle(bool wanted_too) {
   return true;
 }
 
-// No further than two windows of what is not here: each frame that is filled earlier is one less in
+// No further than two pin sets of what is not here: each frame that is filled earlier is one less in
 // which a part of the cycle stays.
 void Mover::work_ahead() {
-  while (uses_.has_ahead() && residency_->stats().n_unused < 2 * args_.window_groups) {
+  while (uses_.has_ahead() && residency_->stats().n_unused < 2 * args_.pin_set_groups) {
     const u32 group_idx = uses_.ahead_group();
     const bool wanted =
         group_idx != Residency::kNone && residency_->where(group_idx) == Where::disk;
@@ -180,7 +180,7 @@ bool Mover::go_on() {
 }
 
 Result<void> Mover::make_room(u32 n_frames) {
-  urgent_room_ = n_frames + args_.window_groups;
+  urgent_room_ = n_frames + args_.pin_set_groups;
   const u64 start_ns = args_.clock->now_ns();
   bool possible = true, made = false;
   while (possible) {
@@ -272,8 +272,8 @@ u64 Mover::pin_present(const Sequence& sequence, u32 cache_layer, u32 begin, u32
 }
 
 Result<u32> Mover::pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
-  const u32 n = std::min(end - begin, args_.window_groups);
-  TARN_ASSERT(begin < end && n <= kWindowGroupsMax);
+  const u32 n = std::min(end - begin, args_.pin_set_groups);
+  TARN_ASSERT(begin < end && n <= kPinSetGroupsMax);
   (void)uses_.note_use(sequence, cache_layer, begin);
   const auto tick = [&](u32 i) { return uses_.tick_of(sequence, cache_layer, begin + i); };
 
@@ -303,7 +303,7 @@ Result<u32> Mover::pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32
   if (brought) return n;
   const bool is_lost =
       residency_->where(sequence.group(cache_layer, begin + n_pinned).idx) == Where::lost;
-  const u32 n_kept = is_lost ? 0 : n_pinned;  // a shorter window will do, if there is one
+  const u32 n_kept = is_lost ? 0 : n_pinned;  // a smaller pin set will do, if there is one
   for (u32 i = n_kept; i < n; ++i) {
     if (i < n_pinned || (present >> i & 1) != 0) {
       residency_->unpin(sequence.group(cache_layer, begin + i).idx);

@@ -1,5 +1,5 @@
 // Moves groups between the frames of memory and the store, so that attention over a context larger
-// than memory finds each window of groups in place when it comes to it.
+// than memory finds each pin set in memory when it comes to it.
 //
 //   uses       reads work ahead along a step's order of uses (use_plan.h), over the end of a layer
 //              and of the step. What was just used comes next a whole cycle later, so it is evicted
@@ -33,7 +33,7 @@
 
 namespace tarn::kv {
 
-inline constexpr u32 kWindowGroupsMax = 64;
+inline constexpr u32 kPinSetGroupsMax = 64;
 
 struct MoverMemory {
   std::span<Visit> visits;  // of a step
@@ -61,13 +61,13 @@ class Mover {
 
   // The step's order of uses. Reads run ahead from its end() on.
   UsePlan& uses() { return uses_; }
-  // Waits until n_frames frames are free and one more window could be loaded. Before a fork or a
+  // Waits until n_frames frames are free and one more pin set could be loaded. Before a fork or a
   // truncation, which copy the tail.
   Result<void> make_room(u32 n_frames);
   // Waits for frames for the next n reserved slots of every layer, all or none.
   Result<void> make_writable(const Sequence& sequence, u32 n);
 
-  // Waits for groups [begin, end) of the layer, or the first window_groups of them (fewer where
+  // Waits for groups [begin, end) of the layer, or the first pin_set_groups of them (fewer where
   // frames are short), and pins them; returns how many. On an error none is pinned. unpin() what
   // was pinned before the next pin().
   Result<u32> pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);

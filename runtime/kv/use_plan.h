@@ -48,7 +48,7 @@ class UsePlan {
   u64 note_use(const Sequence& sequence, u32 cache_layer, u32 group);
   // Of the same use in the next cycle.
   u64 next_tick(u64 tick) const { return tick == 0 ? 0 : tick + cycle_groups_; }
-  u64 used_tick() const { return used_tick_; }  // of the last window of this step
+  u64 used_tick() const { return used_tick_; }  // of the last pin set of this step
 
   // Whether a use is left to read ahead for, within one cycle of what is used now.
   bool has_ahead() const { return !at_end_ && ahead_.tick < used_tick_ + cycle_groups_; }

@@ -166,7 +166,7 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
                      .rows_max = plan->rows_max,
                      .page_tokens = config.page_tokens,
                      .pages_max = plan->pages_max,
-                     .in_windows = n_frames > 0};
+                     .in_parts = n_frames > 0};
   plan->kv = {.shape = plan->group_shape,
               .groups_max = plan->groups_max,
               .sessions_max = plan->sessions_max,

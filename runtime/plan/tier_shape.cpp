@@ -13,7 +13,7 @@ constexpr u32 kSpareRecords = 128;  // published for groups that are released me
 constexpr u32 kCacheStepsMax = 4;   // what a cache holds at most, in what a step chooses
 constexpr u32 kManifestsSpare = 4;  // beside two of each session: the new one before the old goes
 constexpr u32 kExtentPiecesLeast = 2;
-constexpr u32 kWindowsLeast = 4;  // one attended to, two on their way, one being spilled
+constexpr u32 kPinSetsLeast = 4;  // one attended to, two on their way, one being spilled
 
 u64 n_heads_of(const Inputs& inputs) {
   const model::ModelSpec& spec = inputs.model->spec;
@@ -263,16 +263,16 @@ Result<void> cut_store(const Inputs& inputs, const Plan& plan, TierShape* shape)
 }  // namespace
 
 // Each session's tail, what each session may begin in a step beside it, what a slice of a prefill
-// fills, and windows to let the rest pass through.
+// fills, and pin sets to let the rest pass through.
 u32 tier_frames_least(const Inputs& inputs, const Plan& plan) {
   const u64 slice = ceil_div(plan.rows_max, plan.group_shape.page_tokens);
   return static_cast<u32>(inputs.model->spec.n_cache_layers *
                           (u64{2} * plan.sessions_max + slice)) +
-         kWindowsLeast;
+         kPinSetsLeast;
 }
 
 u32 tier_frames_for_all(const Inputs& inputs, const Plan& plan) {
-  return std::max(plan.groups_max + 2 * kTierWindowGroups, tier_frames_least(inputs, plan));
+  return std::max(plan.groups_max + 2 * kTierPinSetGroups, tier_frames_least(inputs, plan));
 }
 
 Result<TierShape> tier_shape(const Inputs& inputs, const Plan& plan, u32 n_frames) {
@@ -280,8 +280,8 @@ Result<TierShape> tier_shape(const Inputs& inputs, const Plan& plan, u32 n_frame
   TARN_CHECK(cut_store(inputs, plan, &shape));
   n_frames = shape.n_frames;
   const u32 n_frames_least = tier_frames_least(inputs, plan);
-  const u32 n_to_pass = n_frames - std::min(n_frames, n_frames_least - kWindowsLeast);
-  shape.window_groups = std::clamp(n_to_pass / kWindowsLeast, 1u, kTierWindowGroups);
+  const u32 n_to_pass = n_frames - std::min(n_frames, n_frames_least - kPinSetsLeast);
+  shape.pin_set_groups = std::clamp(n_to_pass / kPinSetsLeast, 1u, kTierPinSetGroups);
   TARN_CHECK(store::store_bytes(shape.store));  // the limits are valid
   return shape;
 }

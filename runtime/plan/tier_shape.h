@@ -23,7 +23,7 @@ struct TierShape {
   u64 cache_head_bytes = 0;
   kv::ExtentShape extents{};  // of what selection reads; its memory lies behind the caches
   u64 extents_bytes = 0;      // theirs, the counters and the queries
-  u32 window_groups = 0;      // that attention takes at a time
+  u32 pin_set_groups = 0;     // that attention takes at a time
   store::StoreLimits store{};
   reuse::SaveSizes saves{};  // where the store keeps sessions
   u64 disk_bytes = 0;
@@ -39,6 +39,6 @@ Result<TierShape> tier_shape(const Inputs& inputs, const Plan& plan, u32 n_frame
 
 inline constexpr u32 kTierMovesMax = 48;      // in each direction
 inline constexpr u32 kTierIoInFlight = 128;   // requests of the store
-inline constexpr u32 kTierWindowGroups = 16;  // where there are frames enough
+inline constexpr u32 kTierPinSetGroups = 16;  // where there are frames enough
 
 }  // namespace tarn::plan

@@ -76,7 +76,7 @@ class MoverLife {
                  .store = &bench_->store,
                  .clock = &clock_,
                  .n_cache_layers = kLayers,
-                 .window_groups = static_cast<u32>(1 + random_.below(4)),
+                 .pin_set_groups = static_cast<u32>(1 + random_.below(4)),
                  .loads_max = static_cast<u32>(1 + random_.below(5)),
                  .spills_max = static_cast<u32>(1 + random_.below(5)),
                  .nonce = random_.next(),
@@ -349,7 +349,7 @@ class MoverLife {
       for (u32 group = begin; group < begin + *n; ++group) check_bytes(i, layer, group);
       mover_.unpin(sequences_[i], layer, begin, begin + *n);
       begin += *n;
-      ++counts_.windows;
+      ++counts_.pin_sets;
     }
     return true;
   }
@@ -520,7 +520,7 @@ void check_mover_counts(const MoverRunCounts& counts, u64 n_min) {
   check_faults(counts.faults, n_min);
   check_errors(counts.faults, n_min);
   const EventCount others[] = {
-      {"window", counts.windows},
+      {"pin set", counts.pin_sets},
       {"hit", counts.hits},
       {"waited for", counts.waited},
       {"lost", counts.lost},

@@ -14,7 +14,7 @@ namespace tarn::test {
 struct MoverRunCounts {
   std::array<u64, kv::kWheres> wheres{};  // groups in each, summed over the acts
   FaultCounts faults;
-  u64 windows = 0, hits = 0, waited = 0, lost = 0, stuck = 0, loads = 0, spills = 0,
+  u64 pin_sets = 0, hits = 0, waited = 0, lost = 0, stuck = 0, loads = 0, spills = 0,
       spill_failures = 0, evictions = 0, truncations = 0, forks = 0, clears = 0, over_budget = 0,
       late_frames = 0, gathers = 0, parts = 0, known = 0, taken_up = 0, taken_from_memory = 0,
       replaced = 0, dropped = 0;

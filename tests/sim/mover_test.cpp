@@ -1,7 +1,7 @@
 // Goal    what fits into memory is never written; of a cycle that does not fit, no more is read
 //         than must be, and it is read before attention comes to it; the errors name their remedy.
 // Method  one sequence over a store on a simulated disk, decode-like steps over all of its groups
-//         with a given time of compute between windows; reads, writes and waits are counted.
+//         with a given time of compute between pin sets; reads, writes and waits are counted.
 #include "runtime/kv/mover.h"
 
 #include <doctest/doctest.h>
@@ -34,12 +34,12 @@ TEST_CASE("a cycle that does not fit reads what cannot stay, and little more") {
     constexpr u32 kCycles = 10;
     for (u32 i = 0; i < kCycles; ++i) world.attend(2'000'000);
     const kv::MoverStats& after = world.mover.stats();
-    // The landing place (two windows) and reads that worked ahead into the next cycle are the rest.
+    // The landing place (two pin sets) and reads that worked ahead into the next cycle are the rest.
     const u64 n_missing = kLayers * kGroups - n_frames;
     const u64 n_loads = after.n_loads - before.n_loads;
     CHECK(n_loads >= kCycles * n_missing);
     CHECK(n_loads <= kCycles * (n_missing + 16));
-    // A window of 2 ms hides the reads of the next one.
+    // A pin set of 2 ms hides the reads of the next one.
     CHECK(after.n_waited - before.n_waited <= kCycles * 4);
     CHECK(after.bytes_spilled - before.bytes_spilled == 0);
   }

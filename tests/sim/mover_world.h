@@ -39,7 +39,7 @@ struct MoverWorld {
                 .store = &bench.store,
                 .clock = &clock,
                 .n_cache_layers = kLayers,
-                .window_groups = 4,
+                .pin_set_groups = 4,
                 .loads_max = 8,
                 .spills_max = 8,
                 .nonce = 1,
@@ -88,7 +88,7 @@ struct MoverWorld {
       bench.store.poll({}, 1'000'000);
     }
   }
-  // Attention of one step, `compute_ns` a window.
+  // Attention of one step, `compute_ns` a pin set.
   void attend(u64 compute_ns) {
     const kv::Visit visit{&sequence, sequence.n_groups()};
     plan(visit);

@@ -1,5 +1,6 @@
 // The scratch of attention on the CPU. A worker has its own tiles and table of pages. A softmax
-// state is carried on between the pieces of a long part, and between windows of KV over a disk.
+// state is carried between the pieces of a long part, and between the parts of a layer whose KV lies
+// over a disk.
 #pragma once
 
 #include "kernels/attn/attn.h"
@@ -16,16 +17,16 @@ struct AttentionSizes {
   u32 n_workers = 1;
   u32 rows_max = 0;
   u32 page_tokens = 0;
-  u32 pages_max = 0;        // of one layer of one session
-  bool in_windows = false;  // a layer may come in several parts
+  u32 pages_max = 0;      // of one layer of one session
+  bool in_parts = false;  // a layer may come in several parts
 };
 
 struct AttentionMemory {
-  std::span<std::byte> tiles;    // [n_workers, n]
-  std::span<const u8*> pages;    // [n_workers, pages_max, rounded up]
-  std::span<f32> states;         // [n_workers, n]; empty: a part is no longer than a piece
-  std::span<f32> window_states;  // [blocks of rows, n_kv_heads, n]; empty: a layer is one part
-  u64 n_window_states = 0;
+  std::span<std::byte> tiles;     // [n_workers, n]
+  std::span<const u8*> pages;     // [n_workers, pages_max, rounded up]
+  std::span<f32> states;          // [n_workers, n]; empty: a part is no longer than a piece
+  std::span<f32> carried_states;  // [blocks of rows, n_kv_heads, n]; empty: a layer is one part
+  u64 n_carried_states = 0;
 
   static AttentionMemory carve(Carver& carver, const model::ModelSpec& spec,
                                const AttentionSizes& sizes) {
@@ -37,15 +38,15 @@ struct AttentionMemory {
     const u64 state_bytes =
         whole(kernels::attn_state_bytes(spec.head_dim, kernels::kAttnRowsMax * n_group_heads));
     const bool is_long = sizes.pages_max > kAttnPieceSlots / sizes.page_tokens;
-    const u64 n_window_states =
-        sizes.in_windows ? ceil_div(sizes.rows_max, kernels::kAttnRowsMax) * spec.n_kv_heads : 0;
+    const u64 n_carried_states =
+        sizes.in_parts ? ceil_div(sizes.rows_max, kernels::kAttnRowsMax) * spec.n_kv_heads : 0;
     return {.tiles = carver.rows<std::byte>("tiles", sizes.n_workers, tile_bytes),
             .pages = carver.rows<const u8*>("pages", sizes.n_workers, table_bytes / sizeof(u8*)),
             .states =
                 carver.rows<f32>("state", is_long ? sizes.n_workers : 0, state_bytes / sizeof(f32)),
-            .window_states =
-                carver.rows<f32>("window state", n_window_states, state_bytes / sizeof(f32)),
-            .n_window_states = n_window_states};
+            .carried_states =
+                carver.rows<f32>("carried state", n_carried_states, state_bytes / sizeof(f32)),
+            .n_carried_states = n_carried_states};
   }
 };
 

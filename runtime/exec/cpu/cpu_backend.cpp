@@ -113,7 +113,8 @@ kernels::AttnArgs CpuBackend::attn_args(const Attended& a, const step::Run& run,
           .scratch = of_worker(args_.attention.tiles, worker_idx).data()};
 }
 
-// A window of the slots that a block of rows sees, in pieces with a look between them.
+// Attends a block of rows to the part's slots, in pieces. Between two pieces it asks whether the
+// step is still wanted.
 void CpuBackend::attend_block(const Attended& a, const step::Run& run, const step::KvPart& part,
                               u32 task_idx, u32 worker_idx) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
@@ -125,16 +126,16 @@ void CpuBackend::attend_block(const Attended& a, const step::Run& run, const ste
   const u32 n_visible = attn.visible[attn.n_rows - 1];  // positions ascend
   const u32 group_end =
       std::min(part.group_end, static_cast<u32>(ceil_div(n_visible, args_.page_tokens)));
-  if (part.group_begin >= group_end) return;  // it had its last window
+  if (part.group_begin >= group_end) return;  // it had its last part
   const AttentionMemory& memory = args_.attention;
   const std::span<const u8*> pages = of_worker(memory.pages, worker_idx);
   run.sequence->pages(a.cache_layer, kv_head, part.group_begin, group_end, pages);
   attn.pages = pages.data();
   const u32 piece_pages = kAttnPieceSlots / args_.page_tokens;
   const u32 piece_slots = piece_pages * args_.page_tokens;
-  if (!memory.window_states.empty()) {
+  if (!memory.carried_states.empty()) {
     const u64 idx = u64{block} * n_kv_heads + kv_head;
-    attn.state = Carver::row(memory.window_states, memory.n_window_states, idx).data();
+    attn.state = Carver::row(memory.carried_states, memory.n_carried_states, idx).data();
   } else if (n_visible > piece_slots) {
     attn.state = of_worker(memory.states, worker_idx).data();
   }

@@ -27,7 +27,7 @@ DeviceBytes GpuIndexes::index(u32 session) const {
 Result<u32> GpuIndexes::fetch(const kv::Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
   Device& device = step_.device();
   const u64 group_bytes = step_.sizes().group.group_bytes();
-  const u32 n = std::min(end - begin, step_.sizes().window_groups());
+  const u32 n = std::min(end - begin, step_.sizes().key_groups());
   for (u32 i = 0; i < n; ++i) {
     const u64 address = sequence.group_address(cache_layer, begin + i);
     device.copy_out(step_.host().keys.subspan(i * group_bytes, group_bytes),

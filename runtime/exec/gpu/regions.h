@@ -25,7 +25,7 @@ namespace tarn::exec {
 inline constexpr u32 kGpuStripesMax = 256;  // stripes that stay on the device; 1M tokens
 // Rows that one launch of attention takes.
 inline constexpr u32 kGpuAttnRowsMax = kernels::kGpuMatvecRowsMax;
-inline constexpr u64 kKeyWindowBytes = 4 * kMiB;  // a copy's start costs little of it on any link
+inline constexpr u64 kKeyCopyBytes = 4 * kMiB;  // a copy's start costs little of it on any link
 
 constexpr u32 gpu_spans(u64 context_tokens) {
   return static_cast<u32>(ceil_div(context_tokens, kernels::kGpuSpanSlots));
@@ -53,10 +53,10 @@ struct GpuSizes {
   // Of a row and KV head.
   u32 gathered_pages() const { return static_cast<u32>(ceil_div(n_chosen_max, group.page_tokens)); }
   // Of KV that comes to the host at a time, to be clustered; 0: nothing is.
-  u32 window_groups() const {
+  u32 key_groups() const {
     if (choosing_rows() == 0 || !codes.exist()) return 0;
     return static_cast<u32>(
-        std::min(std::max<u64>(kKeyWindowBytes / group.group_bytes(), 1), u64{pages_max()}));
+        std::min(std::max<u64>(kKeyCopyBytes / group.group_bytes(), 1), u64{pages_max()}));
   }
   u64 table_bytes() const { return align_up(index_bytes, kDevicePieceAlignment); }
   u32 stripe_groups() const { return in_stripes ? kernels::kGpuMergeSlots / group.page_tokens : 0; }
@@ -209,7 +209,7 @@ struct GpuHostMemory {
   std::span<std::byte> state;
   std::span<kernels::GpuLogitsSummary> summaries;
   std::span<u64> groups;
-  std::span<std::byte> keys;  // window_groups
+  std::span<std::byte> keys;  // key_groups
   std::span<std::byte> kept;  // kv::StripeCache'
   std::span<u64> addresses;
   std::span<u32> n_chosen;
@@ -228,7 +228,7 @@ struct GpuHostMemory {
         .state = carver.take<std::byte>("state", sizes.state_bytes(spec)),
         .summaries = carver.take<kernels::GpuLogitsSummary>("summaries", sizes.n_summaries(spec)),
         .groups = carver.take<u64>("tables", sizes.n_groups(spec)),
-        .keys = carver.take<std::byte>("keys", sizes.window_groups() * sizes.group.group_bytes()),
+        .keys = carver.take<std::byte>("keys", sizes.key_groups() * sizes.group.group_bytes()),
         .kept = carver.take<std::byte>("kept", kept.n_bytes()),
         .addresses = carver.take<u64>("addresses", sizes.n_addresses(spec)),
         .n_chosen = carver.take<u32>("chosen", if_stripes * spec.n_kv_heads),

@@ -1,5 +1,5 @@
 // Goal    what follows from costs alone: the loading controller's cases of METHODS 14.3, from which
-//         length selection pays, and the windows of sessions that wait.
+//         length selection pays, and the look-ahead over sessions that wait.
 // Method  figures by hand.
 #include "runtime/control/costs.h"
 
@@ -11,7 +11,7 @@
 #include <string>
 
 #include "runtime/control/control.h"
-#include "runtime/control/window.h"
+#include "runtime/control/look_ahead.h"
 
 namespace tarn::control::costs_test {
 namespace {
@@ -127,7 +127,7 @@ TEST_CASE("selection pays from where its step takes less") {
   }
 }
 
-TEST_CASE("sessions of 2 GiB: 5 in a window of 10 GiB of memory, 50 with 90 GiB of disk") {
+TEST_CASE("sessions of 2 GiB: 5 within 10 GiB of memory, 50 with 90 GiB of disk") {
   struct Case {
     u64 capacity_gib;
     u32 n_sessions;
@@ -135,18 +135,18 @@ TEST_CASE("sessions of 2 GiB: 5 in a window of 10 GiB of memory, 50 with 90 GiB 
   constexpr Case kCases[] = {{10, 5}, {10 + 90, 50}, {11, 5}, {1, 0}, {0, 0}};
   for (const Case& c : kCases) {
     CAPTURE(c.capacity_gib);
-    Window window(c.capacity_gib << 30);
+    LookAhead ahead(c.capacity_gib << 30);
     u32 n = 0;
-    while (window.takes(u64{2} << 30)) ++n;
+    while (ahead.takes(u64{2} << 30)) ++n;
     CHECK(n == c.n_sessions);
   }
 }
 
-TEST_CASE("behind a session that has no room no other one is in the window") {
-  Window window(10);
-  CHECK(window.takes(8));
-  CHECK_FALSE(window.takes(3));
-  CHECK_FALSE(window.takes(1));
+TEST_CASE("behind a session that has no room no other one has any") {
+  LookAhead ahead(10);
+  CHECK(ahead.takes(8));
+  CHECK_FALSE(ahead.takes(3));
+  CHECK_FALSE(ahead.takes(1));
 }
 
 }  // namespace

@@ -79,14 +79,14 @@ u32 n_here(SavedLife& life, SessionIdx idx) {
 }
 
 TEST_CASE("documents of who waits are read in the order of turns, as far as memory has room") {
-  constexpr u32 kGroups = kLayers * kPages, kWindows = 2 * plan::kTierWindowGroups;
+  constexpr u32 kGroups = kLayers * kPages, kPinSets = 2 * plan::kTierPinSetGroups;
   struct Case {
     const char* name;
     u32 n_frames;
     std::array<u32, 2> n_here;  // groups of each document, before its turn
   };
-  // Both sides of the border: the windows, pages of the answer and of each document with its tail.
-  constexpr u32 kBeside = kWindows + kLayers * (kRunning / kPage), kOne = kGroups + kLayers;
+  // Both sides of the border: the pin sets, pages of the answer and of each document with its tail.
+  constexpr u32 kBeside = kPinSets + kLayers * (kRunning / kPage), kOne = kGroups + kLayers;
   constexpr Case kCases[] = {{"room for both", kBeside + 2 * kOne, {kGroups, kGroups}},
                              {"not for the second", kBeside + 2 * kOne - 1, {kGroups, 0}},
                              {"room for one", kBeside + kOne, {kGroups, 0}},
@@ -99,7 +99,7 @@ TEST_CASE("documents of who waits are read in the order of turns, as far as memo
     save_documents(model, how, disk, 2);
     SavedLife life(model, how, disk);
     Engine& engine = life.engine();
-    REQUIRE(engine.plan().tiers.window_groups == plan::kTierWindowGroups);
+    REQUIRE(engine.plan().tiers.pin_set_groups == plan::kTierPinSetGroups);
     disk.script.latency_ns_min = disk.script.latency_ns_max = 500'000;
     const SessionIdx runs = create_with(life, Priority::interactive, random_ids(7, kRunning - 15));
     REQUIRE(engine.generate(runs, {.max_tokens = 12, .ignore_end = true}).has_value());

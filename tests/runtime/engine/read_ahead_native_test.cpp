@@ -1,7 +1,7 @@
 // Goal    full attention over a disk does not wait where there is enough to compute: while one
 //         layer is computed, the groups of the next are on their way, and it finds them there.
 // Method  decode steps over a simulated disk, each read of 3 ms, in virtual time; a layer has two
-//         windows of groups, and of the whole there are frames for a part. Before each layer's
+//         pin sets, and of the whole there are frames for a part. Before each layer's
 //         attention the reads that are under way are counted, and as much time passes as there is
 //         to compute, or none.
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr u32 kLayers = 8;
 constexpr u32 kPage = 16;
-constexpr u32 kPages = 2 * plan::kTierWindowGroups;
+constexpr u32 kPages = 2 * plan::kTierPinSetGroups;
 constexpr u32 kFrames = 150;  // of 256 groups
 constexpr u32 kSteps = 10;
 constexpr u64 kFrameBytes = 8192;
@@ -63,7 +63,7 @@ Spent spent_by(const test::SmallModel& model, u64 compute_ns) {
   test::OpenEngine open(model.path(), config, &clock, &io);
   Engine& engine = open.engine;
   REQUIRE(engine.plan().tiers.n_frames == kFrames);
-  REQUIRE(engine.plan().tiers.window_groups == plan::kTierWindowGroups);
+  REQUIRE(engine.plan().tiers.pin_set_groups == plan::kTierPinSetGroups);
   // All but the last page: its rows are the answer's.
   const SessionIdx session = open.session_with(test::random_ids(1, (kPages - 1) * kPage));
   REQUIRE(engine.generate(session, {.max_tokens = kPage, .ignore_end = true}).has_value());

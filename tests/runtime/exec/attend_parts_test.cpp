@@ -1,5 +1,5 @@
 // Goal    attention on the CPU has the bits of one call of the kernel over all slots, whatever its
-//         parts are: windows of any length, or slots that were all chosen, copied by it or gathered
+//         parts are: groups of any number, or slots that were all chosen, copied by it or gathered
 //         before. It asks between pieces of 8,192 slots whether the step is still wanted: one that
 //         is not is left there, with no output.
 // Method  a backend over a sequence in memory, of random K and V, beside calls of the kernel by
@@ -30,7 +30,7 @@ class CountingHost final : public step::StepHost {
   u32 says_no_from = ~u32{0};
 };
 
-// Windows of so many groups, or all slots as chosen ones of one KV head.
+// Parts of so many groups, or all slots as chosen ones of one KV head.
 class Parts final : public method::PartSource {
  public:
   u32 n_together(std::span<const step::Run> runs) const override {
@@ -41,7 +41,7 @@ class Parts final : public method::PartSource {
   bool next(std::span<step::Run> runs, u32, u32 group_end, step::KvPart& part) override {
     if (runs[0].selects) return std::exchange(part.head_end, 1) == 0;
     part.group_begin = part.group_end;
-    part.group_end = std::min(part.group_begin + window_groups, group_end);
+    part.group_end = std::min(part.group_begin + pin_set_groups, group_end);
     n_held += part.group_begin < group_end;
     return part.group_begin < group_end;
   }
@@ -49,7 +49,7 @@ class Parts final : public method::PartSource {
   step::ChosenSlots choose(const Head&, u32) override { return chosen; }
   method::DeviceRow take_device_row(const step::Run&) override { return {}; }
 
-  u32 window_groups = ~u32{0} / 2;
+  u32 pin_set_groups = ~u32{0} / 2;
   step::ChosenSlots chosen{};
   u32 n_held = 0, n_given_back = 0;
 };
@@ -101,7 +101,7 @@ class Attention {
 
   // As over memory and disk: the state between parts is the block's, not the task's.
   void keep_states() {
-    sizes_.in_windows = true;
+    sizes_.in_parts = true;
     init_backend();
   }
 
@@ -134,7 +134,7 @@ class Attention {
                     .groups = groups.data(),
                     .tile = tile.data(),
                     .tile_pages = tile_pages.data(),
-                    .state = args_.attention.window_states.data()};
+                    .state = args_.attention.carried_states.data()};
     std::array<f32, kGroupHeads * kHeadDim> out;
     step::Run run{.n_rows = 1, .sequence = &sequence_, .selects = true};
     const step::Batch batch{.n_rows = 1, .visible = &visible_.back(), .runs = {&run, 1}};
@@ -230,15 +230,15 @@ TEST_CASE("a task that nobody wants any more is left behind its part") {
   for (const f32 x : out) REQUIRE(x == Attention::kUntouched);
 }
 
-TEST_CASE("windows of any length have the bits of one call, and are given back") {
-  for (const u32 window_groups : {1u, 2u, 3u, 11u, 128u, 129u}) {
-    CAPTURE(window_groups);
+TEST_CASE("parts of any length have the bits of one call, and are given back") {
+  for (const u32 pin_set_groups : {1u, 2u, 3u, 11u, 128u, 129u}) {
+    CAPTURE(pin_set_groups);
     Attention attention(kPart + 700, 64, 3);
     attention.keep_states();
-    attention.parts.window_groups = window_groups;
+    attention.parts.pin_set_groups = pin_set_groups;
     CountingHost host;
     CHECK(attention.attend(host) == attention.at_once());
-    CHECK(attention.parts.n_held == (kPart / 64 + 11 + window_groups - 1) / window_groups);
+    CHECK(attention.parts.n_held == (kPart / 64 + 11 + pin_set_groups - 1) / pin_set_groups);
     CHECK(attention.parts.n_given_back == attention.parts.n_held);
   }
 }

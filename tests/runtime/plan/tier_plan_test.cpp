@@ -313,7 +313,7 @@ TEST_CASE("a step that could not run is refused with what it needs") {
   config.kv_memory_bytes = least_bytes;
   const Result<Plan> least = planned(model, config);
   REQUIRE(least.has_value());
-  CHECK(least->tiers.window_groups == 1);
+  CHECK(least->tiers.pin_set_groups == 1);
   config.kv_memory_bytes = least_bytes - 1;
   CHECK_FALSE(planned(model, config).has_value());
 
