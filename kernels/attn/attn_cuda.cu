@@ -108,7 +108,7 @@ struct AttendSpan {
       shared_bytes_of(kRoom, sizeof(U32x4));
   using Args = GpuAttnArgs;
 
-  struct Place {
+  struct Work {
     u32 kv_head, first_head, n_heads;
     u32 first_row, n_rows;  // of the launch
     u32 product_rows;       // whose heads are one product's columns
@@ -151,31 +151,30 @@ struct AttendSpan {
   TARN_DEVICE static u32 slot_bytes(const Args& args) {
     return 2 * vector_bytes(type, args.pages.head_dim);
   }
-  TARN_DEVICE static Column column_at(const Place& place, u32 product, u32 column) {
-    const u32 row = column / place.n_heads, in_launch = product * place.product_rows + row;
-    return {in_launch, column % place.n_heads,
-            row < place.product_rows && in_launch < place.n_rows};
+  TARN_DEVICE static Column column_at(const Work& work, u32 product, u32 column) {
+    const u32 row = column / work.n_heads, in_launch = product * work.product_rows + row;
+    return {in_launch, column % work.n_heads, row < work.product_rows && in_launch < work.n_rows};
   }
   // The end of what a row of the CTA sees of the span; its begin where that is nothing.
-  TARN_DEVICE static u32 end_of(const Args& args, const Place& place, u32 row) {
-    const u32 end = args.visible[place.kv_head * args.visible_stride + place.first_row + row];
-    if (end > place.begin + kGpuSpanSlots) return place.begin + kGpuSpanSlots;
-    return end > place.begin ? end : place.begin;
+  TARN_DEVICE static u32 end_of(const Args& args, const Work& work, u32 row) {
+    const u32 end = args.visible[work.kv_head * args.visible_stride + work.first_row + row];
+    if (end > work.begin + kGpuSpanSlots) return work.begin + kGpuSpanSlots;
+    return end > work.begin ? end : work.begin;
   }
   TARN_DEVICE static Shared<U32x4> tile_of(Cta& cta, const Room& room, u32 slot) {
     if constexpr (kBuffers == 0) return room.tiles;
     const u32 buffer = kBuffers == 2 ? slot / kStepSlots % 2 : 0;
     return room.tiles.part((cta.warp() * kBuffers + buffer) * kTileChunks, kTileChunks);
   }
-  TARN_DEVICE static const u8* tile_address(const Args& args, const Place& place, u32 slot) {
-    return slot_address(args.pages, place.first_row, place.kv_head, slot);
+  TARN_DEVICE static const u8* tile_address(const Args& args, const Work& work, u32 slot) {
+    return slot_address(args.pages, work.first_row, work.kv_head, slot);
   }
 
   // Asks for the tile from `slot` on, into shared memory.
-  TARN_DEVICE static void fetch(Cta& cta, const Args& args, const Place& place, const Room& room,
+  TARN_DEVICE static void fetch(Cta& cta, const Args& args, const Work& work, const Room& room,
                                 u32 slot) {
     const Shared<U32x4> tile = tile_of(cta, room, slot);
-    const u8* source = tile_address(args, place, slot);
+    const u8* source = tile_address(args, work, slot);
     const u32 n_chunks = slot_bytes(args) * kTileSlots / kChunkBytes;
     for (u32 c = cta.lane(); c < n_chunks; c += kWarpLanes) {
       cta.copy_async(tile, c, source + u64{c} * kChunkBytes);
@@ -183,12 +182,12 @@ struct AttendSpan {
     cta.copy_commit();
   }
 
-  TARN_DEVICE static void take_keys(Cta& cta, const Args& args, const Place& place,
-                                    const Room& room, u32 slot, Keys& keys) {
+  TARN_DEVICE static void take_keys(Cta& cta, const Args& args, const Work& work, const Room& room,
+                                    u32 slot, Keys& keys) {
     const u32 head_dim = args.pages.head_dim, group = group_of(cta), within = within_of(cta);
     const u8* source = nullptr;
     if constexpr (type == KvType::f16) {
-      source = tile_address(args, place, slot) + group * slot_bytes(args) + within * kChunkBytes;
+      source = tile_address(args, work, slot) + group * slot_bytes(args) + within * kChunkBytes;
     }
     TARN_UNROLL(kBlocks) for (u32 b = 0; b < kBlocks; ++b) {
       TARN_UNROLL(2) for (u32 i = 0; i < 2; ++i) {
@@ -206,13 +205,13 @@ struct AttendSpan {
 
   // Slots 2 * within, the next, and those 8 behind them. Slots from n on are not there: the last
   // one stands for them, with p = 0.
-  TARN_DEVICE static void take_values(Cta& cta, const Args& args, const Place& place,
+  TARN_DEVICE static void take_values(Cta& cta, const Args& args, const Work& work,
                                       const Room& room, u32 slot, u32 n, Values& values) {
     const u32 head_dim = args.pages.head_dim, group = group_of(cta), within = within_of(cta);
     const u32 vector = vector_bytes(type, head_dim);
     const u8* tile = nullptr;
     if constexpr (type == KvType::f16) {
-      tile = tile_address(args, place, slot) + group * kChunkBytes;
+      tile = tile_address(args, work, slot) + group * kChunkBytes;
     }
     u32 bytes[4];
     TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) {
@@ -243,28 +242,28 @@ struct AttendSpan {
   TARN_DEVICE static void run(Cta& cta, const Args& args) {
     const u32 head_chunks = (args.n_group_heads + kColumns - 1) / kColumns;
     const u32 row_chunks = row_chunks_of(args);
-    Place place;
+    Work work;
     // Rows first: those of a prompt read the same span, and the L2 keeps it for them.
-    place.product_rows = product_rows(args);
-    place.first_row = cta.block() % row_chunks * kProducts * place.product_rows;
-    place.span = cta.block() / row_chunks;
-    place.kv_head = cta.block_y() / head_chunks;
-    place.first_head = cta.block_y() % head_chunks * kColumns;
-    place.n_heads = args.n_group_heads - place.first_head;
-    if (place.n_heads > kColumns) place.n_heads = kColumns;
+    work.product_rows = product_rows(args);
+    work.first_row = cta.block() % row_chunks * kProducts * work.product_rows;
+    work.span = cta.block() / row_chunks;
+    work.kv_head = cta.block_y() / head_chunks;
+    work.first_head = cta.block_y() % head_chunks * kColumns;
+    work.n_heads = args.n_group_heads - work.first_head;
+    if (work.n_heads > kColumns) work.n_heads = kColumns;
     const u32 n_rows = load<u32>(args.n_rows);
-    if (place.first_row >= n_rows) return;
-    place.n_rows = n_rows - place.first_row;
-    if (place.n_rows > kProducts * place.product_rows) {
-      place.n_rows = kProducts * place.product_rows;
+    if (work.first_row >= n_rows) return;
+    work.n_rows = n_rows - work.first_row;
+    if (work.n_rows > kProducts * work.product_rows) {
+      work.n_rows = kProducts * work.product_rows;
     }
-    place.begin = (args.span_begin + place.span) * kGpuSpanSlots;
-    place.end = place.begin;
-    for (u32 row = 0; row < place.n_rows; ++row) {
-      const u32 end = end_of(args, place, row);
-      if (end > place.end) place.end = end;
+    work.begin = (args.span_begin + work.span) * kGpuSpanSlots;
+    work.end = work.begin;
+    for (u32 row = 0; row < work.n_rows; ++row) {
+      const u32 end = end_of(args, work, row);
+      if (end > work.end) work.end = end;
     }
-    if (place.end == place.begin) return;
+    if (work.end == work.begin) return;
 
     const Room room{.q = cta.shared<U32x4>(kProducts * kBlocks * 2 * kWarpLanes),
                     .up = cta.shared<f32>(kProducts * kColumns),
@@ -273,7 +272,7 @@ struct AttendSpan {
                     .m = cta.shared<f32>(kProducts * kCtaWarps * kColumns),
                     .l = cta.shared<f32>(kProducts * kCtaWarps * kColumns),
                     .tiles = cta.shared<U32x4>(kRoom)};
-    attend(cta, args, place, room);
+    attend(cta, args, work, room);
   }
 
   // Rows whose q heads are one product's columns. Only those of one sequence read the same K.
@@ -285,46 +284,46 @@ struct AttendSpan {
     return (args.rows_max + rows - 1) / rows;
   }
 
-  TARN_DEVICE static void attend(Cta& cta, const Args& args, const Place& place, const Room& room) {
+  TARN_DEVICE static void attend(Cta& cta, const Args& args, const Work& work, const Room& room) {
     constexpr bool kFetches = type != KvType::f16;
     constexpr bool kAhead = !kFetches && kProducts == 1;  // keys are asked for a tile early
-    const u32 first = place.begin + cta.warp() * kTileSlots;
+    const u32 first = work.begin + cta.warp() * kTileSlots;
     Keys keys;
-    if (first < place.end) {
-      if constexpr (kAhead) take_keys(cta, args, place, room, first, keys);
-      if constexpr (kFetches) fetch(cta, args, place, room, first);
+    if (first < work.end) {
+      if constexpr (kAhead) take_keys(cta, args, work, room, first, keys);
+      if constexpr (kFetches) fetch(cta, args, work, room, first);
     }
     State states[kProducts] = {};
     TARN_UNROLL(kProducts) for (u32 i = 0; i < kProducts; ++i) {
       states[i].m[0] = states[i].m[1] = kNoScore;
     }
-    take_queries(cta, args, place, room);
-    for (u32 slot = first; slot < place.end; slot += kStepSlots) {
+    take_queries(cta, args, work, room);
+    for (u32 slot = first; slot < work.end; slot += kStepSlots) {
       const u32 next = slot + kStepSlots;
-      const u32 n = place.end - slot < kTileSlots ? place.end - slot : kTileSlots;
+      const u32 n = work.end - slot < kTileSlots ? work.end - slot : kTileSlots;
       if constexpr (kFetches) {
-        if (kBuffers == 2 && next < place.end) {
-          fetch(cta, args, place, room, next);
+        if (kBuffers == 2 && next < work.end) {
+          fetch(cta, args, work, room, next);
           cta.copy_wait<1>();
         } else {
           cta.copy_wait<0>();
         }
         cta.sync_warp();  // every lane's part of the tile has arrived
       }
-      if constexpr (!kAhead) take_keys(cta, args, place, room, slot, keys);
+      if constexpr (!kAhead) take_keys(cta, args, work, room, slot, keys);
       f32 s[kProducts][4];
       TARN_UNROLL(kProducts) for (u32 i = 0; i < kProducts; ++i) {
         score(cta, args, room, i, keys, s[i]);
       }
       if constexpr (kProducts > 1 && !kFetches) cta.sync_warp();  // V is not asked for too early
       Values values;
-      take_values(cta, args, place, room, slot, n, values);
+      take_values(cta, args, work, room, slot, n, values);
       if constexpr (kAhead) {
-        if (next < place.end) take_keys(cta, args, place, room, next, keys);
+        if (next < work.end) take_keys(cta, args, work, room, next, keys);
       }
       if constexpr (kFetches) {
         cta.sync_warp();  // all have read the tile, which another may replace
-        if (kBuffers == 1 && next < place.end) fetch(cta, args, place, room, next);
+        if (kBuffers == 1 && next < work.end) fetch(cta, args, work, room, next);
       }
       TARN_UNROLL(kProducts) for (u32 i = 0; i < kProducts; ++i) {
         if constexpr (kProducts > 1) cta.sync_warp();  // one product's weights at a time
@@ -332,24 +331,22 @@ struct AttendSpan {
         add_values(cta, values, weights, states[i].o);
       }
     }
-    merge_warps(cta, args, place, room, states);
+    merge_warps(cta, args, work, room, states);
   }
 
-  TARN_DEVICE static const f32* query_of(const Args& args, const Place& place,
-                                         const Column& column) {
-    const u32 head = place.kv_head * args.n_group_heads + place.first_head + column.head;
-    return args.q + (place.first_row + column.row) * args.q_stride +
-           u64{head} * args.pages.head_dim;
+  TARN_DEVICE static const f32* query_of(const Args& args, const Work& work, const Column& column) {
+    const u32 head = work.kv_head * args.n_group_heads + work.first_head + column.head;
+    return args.q + (work.first_row + column.row) * args.q_stride + u64{head} * args.pages.head_dim;
   }
 
   // q as the products' B, with zeros for columns and dims that are not there. A power of two brings
   // a head's largest element near 2^13: f16 has the same bits of any q.
-  TARN_DEVICE static void take_queries(Cta& cta, const Args& args, const Place& place,
+  TARN_DEVICE static void take_queries(Cta& cta, const Args& args, const Work& work,
                                        const Room& room) {
     const u32 head_dim = args.pages.head_dim;
     for (u32 at = cta.warp(); at < kProducts * kColumns; at += kCtaWarps) {
-      const Column column = column_at(place, at / kColumns, at % kColumns);
-      const f32* q = query_of(args, place, column);
+      const Column column = column_at(work, at / kColumns, at % kColumns);
+      const f32* q = query_of(args, work, column);
       u32 largest = 0;  // |q| as bits, a NaN above all
       for (u32 i = cta.lane(); column.is_there && i < head_dim; i += kWarpLanes) {
         const u32 size = bits_of(load<f32>(q + i)) & 0x7fffffffu;
@@ -360,18 +357,18 @@ struct AttendSpan {
       const u32 field = largest >> 23, exponent = field < 14 ? 14 : field > 254 ? 254 : field;
       room.up[at] = float_of((267 - exponent) << 23);
       room.scales[at] = args.scale * float_of((exponent - 13) << 23);
-      room.ends[at] = column.is_there ? end_of(args, place, column.row) : place.begin;
+      room.ends[at] = column.is_there ? end_of(args, work, column.row) : work.begin;
     }
     cta.barrier();  // every column's power of two is there
     constexpr u32 kOfProduct = kBlocks * 2 * kWarpLanes;
     for (u32 i = cta.thread(); i < kProducts * kOfProduct; i += kThreads) {
       const u32 product = i / kOfProduct, part = i / kWarpLanes % (2 * kBlocks);
       const u32 at = i % kWarpLanes / 4, dim = part / 2 * 32 + i % 4 * 8 + part % 2 * 4;
-      const Column column = column_at(place, product, at);
+      const Column column = column_at(work, product, at);
       F32x4 four{};
       if (column.is_there && dim < head_dim) {
         const f32 up = room.up[product * kColumns + at];
-        const f32* its = query_of(args, place, column) + dim;
+        const f32* its = query_of(args, work, column) + dim;
         TARN_UNROLL(4) for (u32 e = 0; e < 4; ++e) four.v[e] = load<f32>(its + e) * up;
       }
       const HighLow first = high_low(four.v[0], four.v[1]);
@@ -443,7 +440,7 @@ struct AttendSpan {
   }
 
   // The warps' states become the span's, in ascending order of warps.
-  TARN_DEVICE static void merge_warps(Cta& cta, const Args& args, const Place& place,
+  TARN_DEVICE static void merge_warps(Cta& cta, const Args& args, const Work& work,
                                       const Room& room, State (&states)[kProducts]) {
     const u32 column = 2 * within_of(cta), group = group_of(cta);
     TARN_UNROLL(kProducts) for (u32 i = 0; i < kProducts; ++i) {
@@ -461,7 +458,7 @@ struct AttendSpan {
       cta.barrier();  // every warp's m and l are there; no tile, nor the last product's o, is read
       give_parts(cta, args, room, i, states[i]);
       cta.barrier();  // every warp's o is there
-      store_sums(cta, args, place, room, i);
+      store_sums(cta, args, work, room, i);
     }
   }
 
@@ -482,16 +479,16 @@ struct AttendSpan {
     }
   }
 
-  TARN_DEVICE static void store_sums(Cta& cta, const Args& args, const Place& place,
-                                     const Room& room, u32 product) {
+  TARN_DEVICE static void store_sums(Cta& cta, const Args& args, const Work& work, const Room& room,
+                                     u32 product) {
     const Shared<f32> out = room.tiles.template as<f32>();
     const u32 head_dim = args.pages.head_dim;
     for (u32 at = cta.warp(); at < kColumns; at += kCtaWarps) {
-      const Column column = column_at(place, product, at);
+      const Column column = column_at(work, product, at);
       // A row that sees nothing of the span has no part in it.
       const u32 end = room.ends[product * kColumns + at];
-      if (end == place.begin) continue;
-      f32* partial = partial_of(args, place, column);
+      if (end == work.begin) continue;
+      f32* partial = partial_of(args, work, column);
       for (u32 dim = cta.lane(); dim < head_dim; dim += kWarpLanes) {
         f32 sum = out[at * kOutStride + dim];
         TARN_UNROLL(kCtaWarps) for (u32 w = 1; w < kCtaWarps; ++w) {
@@ -525,11 +522,11 @@ struct AttendSpan {
     return max;
   }
 
-  TARN_DEVICE static f32* partial_of(const Args& args, const Place& place, const Column& column) {
+  TARN_DEVICE static f32* partial_of(const Args& args, const Work& work, const Column& column) {
     const u32 n_heads = args.pages.n_kv_heads * args.n_group_heads;
-    const u32 head = place.kv_head * args.n_group_heads + place.first_head + column.head;
-    const u64 row = place.first_row + column.row;
-    const u64 at = (row * n_heads + head) * args.spans_max + place.span;
+    const u32 head = work.kv_head * args.n_group_heads + work.first_head + column.head;
+    const u64 row = work.first_row + column.row;
+    const u64 at = (row * n_heads + head) * args.spans_max + work.span;
     return args.partial + at * (u64{args.pages.head_dim} + 2);
   }
 };

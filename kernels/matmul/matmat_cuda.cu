@@ -30,20 +30,20 @@ struct Sums {
   f32 of[2][4][4];  // [16 outputs][8 rows][fragment]
 };
 
-struct Place {
+struct Operands {
   const u8* tiles[kSide / kTileRows];  // the weights of the CTA's 32 outputs
   u32 n_begin, n_rows;                 // first row of activations; how many there are in all
   u64 k;
 };
 
-TARN_DEVICE const u8* tile_of(const Place& place, u32 row) {
-  return row < kTileRows ? place.tiles[0] : place.tiles[1];
+TARN_DEVICE const u8* tile_of(const Operands& operands, u32 row) {
+  return row < kTileRows ? operands.tiles[0] : operands.tiles[1];
 }
 
 // Every type has 16 bytes of codes in a chunk: a window has 8 units of a row, a thread one of them.
-TARN_DEVICE const u8* codes_from(Cta& cta, const Place& place, u64 row_bytes) {
+TARN_DEVICE const u8* codes_from(Cta& cta, const Operands& operands, u64 row_bytes) {
   const u32 row = cta.thread() / kWarps;
-  return tile_of(place, row) + row % kTileRows * row_bytes + cta.thread() % kWarps * kUnitBytes;
+  return tile_of(operands, row) + row % kTileRows * row_bytes + cta.thread() % kWarps * kUnitBytes;
 }
 template <class Type>
 TARN_DEVICE u32 codes_to(Cta& cta) {
@@ -69,11 +69,11 @@ struct Q4K {
   struct From {
     const u8 *codes, *head;
   };
-  TARN_DEVICE static From from(Cta& cta, const Place& place) {
+  TARN_DEVICE static From from(Cta& cta, const Operands& operands) {
     const u32 head_row = cta.lane();
-    return {
-        codes_from(cta, place, place.k / 2),
-        tile_of(place, head_row) + gpu_q4_k_heads(place.k) + head_row % kTileRows * (place.k / 16)};
+    return {codes_from(cta, operands, operands.k / 2),
+            tile_of(operands, head_row) + gpu_q4_k_heads(operands.k) +
+                head_row % kTileRows * (operands.k / 16)};
   }
   TARN_DEVICE static Held fetch(Cta& cta, const From& from, u32 window, u32 /*n_chunks*/,
                                 const Shared<U32x4>& to) {
@@ -85,7 +85,7 @@ struct Q4K {
   }
   TARN_DEVICE static Scale scale_of(Cta& cta, const Shared<u32>& words, const Held& /*held*/) {
     const U32x4 head = words.template as<U32x4>()[cta.lane() * kRowUnits + 8];
-    const u32 s = cta.warp();  // the chunk's place in its block
+    const u32 s = cta.warp();  // the chunk's index in its block
     const u32 first = s < 3 ? head.w[1] : s < 6 ? head.w[2] : head.w[3];
     const u32 next = s < 3 ? head.w[2] : head.w[3];
     const u32 bits = funnel_right(first, next, 12 * s % 32);
@@ -139,13 +139,15 @@ struct Q6K {
   struct From {
     const u8 *codes, *high, *scales, *d;
   };
-  TARN_DEVICE static From from(Cta& cta, const Place& place) {
+  TARN_DEVICE static From from(Cta& cta, const Operands& operands) {
     const u32 row = cta.thread() / 4 % kSide, mine = cta.lane();
-    return {codes_from(cta, place, place.k / 2),
-            tile_of(place, row) + gpu_q6_k_high(place.k) + row % kTileRows * (place.k / 4) +
-                cta.thread() % 4 * kUnitBytes,
-            tile_of(place, mine) + gpu_q6_k_scales(place.k) + mine % kTileRows * (place.k / 16),
-            tile_of(place, mine) + gpu_q6_k_d(place.k) + mine % kTileRows * (place.k / 128)};
+    return {
+        codes_from(cta, operands, operands.k / 2),
+        tile_of(operands, row) + gpu_q6_k_high(operands.k) + row % kTileRows * (operands.k / 4) +
+            cta.thread() % 4 * kUnitBytes,
+        tile_of(operands, mine) + gpu_q6_k_scales(operands.k) +
+            mine % kTileRows * (operands.k / 16),
+        tile_of(operands, mine) + gpu_q6_k_d(operands.k) + mine % kTileRows * (operands.k / 128)};
   }
   TARN_DEVICE static Held fetch(Cta& cta, const From& from, u32 window, u32 /*n_chunks*/,
                                 const Shared<U32x4>& to) {
@@ -214,11 +216,11 @@ struct Q8_0 {
   struct From {
     const u8 *codes, *d;
   };
-  TARN_DEVICE static From from(Cta& cta, const Place& place) {
+  TARN_DEVICE static From from(Cta& cta, const Operands& operands) {
     const u32 mine = cta.lane();
-    return {codes_from(cta, place, place.k), tile_of(place, mine) + gpu_q8_0_d(place.k) +
-                                                 mine % kTileRows * (place.k / 16) +
-                                                 cta.warp() / 2 * 2};
+    return {codes_from(cta, operands, operands.k),
+            tile_of(operands, mine) + gpu_q8_0_d(operands.k) +
+                mine % kTileRows * (operands.k / 16) + cta.warp() / 2 * 2};
   }
   TARN_DEVICE static Held fetch(Cta& cta, const From& from, u32 window, u32 n_chunks,
                                 const Shared<U32x4>& to) {
@@ -274,20 +276,20 @@ struct Acts {
     const i8* codes[kTurns];
     const U32x2* side;
   };
-  TARN_DEVICE static From from(Cta& cta, const GpuQuantized& acts, const Place& place) {
+  TARN_DEVICE static From from(Cta& cta, const GpuQuantized& acts, const Operands& operands) {
     From out;
     TARN_UNROLL(2) for (u32 i = 0; i < kTurns; ++i) {
-      const u64 n = row_of(place, cta.thread() / kCodeUnits + i * kTurnRows);
-      out.codes[i] = acts.q + n * place.k + cta.thread() % kCodeUnits * kUnitBytes;
+      const u64 n = row_of(operands, cta.thread() / kCodeUnits + i * kTurnRows);
+      out.codes[i] = acts.q + n * operands.k + cta.thread() % kCodeUnits * kUnitBytes;
     }
-    const u64 n = row_of(place, cta.thread() / kSideUnits % kSide);
-    out.side = acts.side + n * (place.k / 32) + cta.thread() % kSideUnits * 2;
+    const u64 n = row_of(operands, cta.thread() / kSideUnits % kSide);
+    out.side = acts.side + n * (operands.k / 32) + cta.thread() % kSideUnits * 2;
     return out;
   }
   // Rows beyond the last read the last: what comes of them is not stored.
-  TARN_DEVICE static u32 row_of(const Place& place, u32 row) {
-    const u32 n = place.n_begin + row;
-    return n < place.n_rows ? n : place.n_rows - 1;
+  TARN_DEVICE static u32 row_of(const Operands& operands, u32 row) {
+    const u32 n = operands.n_begin + row;
+    return n < operands.n_rows ? n : operands.n_rows - 1;
   }
   TARN_DEVICE static void fetch(Cta& cta, const From& from, u32 window, u32 n_chunks,
                                 const Shared<U32x4>& to) {
@@ -365,11 +367,11 @@ struct Product {
   };
 
   // What matvec's butterfly has after its first two levels, for the lanes below 8: this warp's.
-  TARN_DEVICE static Sums run(Cta& cta, const GpuQuantized& acts, const Place& place,
+  TARN_DEVICE static Sums run(Cta& cta, const GpuQuantized& acts, const Operands& operands,
                               const Shared<U32x4>& buffers) {
-    const From from{.weights = Type::from(cta, place),
-                    .acts = A::from(cta, acts, place),
-                    .n_chunks = static_cast<u32>(place.k) / Type::kChunk};
+    const From from{.weights = Type::from(cta, operands),
+                    .acts = A::from(cta, acts, operands),
+                    .n_chunks = static_cast<u32>(operands.k) / Type::kChunk};
     const u32 n_windows = (from.n_chunks + kWarps - 1) / kWarps;
     u32 turn = 0;  // which of the buffers
     typename Type::Held held = fetch(cta, from, 0, buffers.part(0, kBufferUnits));
@@ -460,33 +462,33 @@ struct Matmat {
     }
     const GpuMatrix& matrix = args.matrices[j];
     const u32 r_begin = block * kSide;
-    Place place{.tiles = {},
-                .n_begin = cta.block() % n_tall * kSide,
-                .n_rows = load<u32>(args.n_rows),
-                .k = args.k};
-    if (place.n_begin >= place.n_rows) return;
+    Operands operands{.tiles = {},
+                      .n_begin = cta.block() % n_tall * kSide,
+                      .n_rows = load<u32>(args.n_rows),
+                      .k = args.k};
+    if (operands.n_begin >= operands.n_rows) return;
     const u64 tile_bytes = gpu_tile_bytes(matrix.type, args.k);
-    place.tiles[0] = static_cast<const u8*>(matrix.weights) + r_begin / kTileRows * tile_bytes;
+    operands.tiles[0] = static_cast<const u8*>(matrix.weights) + r_begin / kTileRows * tile_bytes;
     // Outputs of a tile that is not there are the first tile's, and not stored.
-    place.tiles[1] = place.tiles[0] + (r_begin + kTileRows < matrix.n_out ? tile_bytes : 0);
-    const Sums sums = multiply(cta, args.acts, matrix.type, place, room);
-    write(cta, matrix, place, r_begin, sums, room.as<f32>());
+    operands.tiles[1] = operands.tiles[0] + (r_begin + kTileRows < matrix.n_out ? tile_bytes : 0);
+    const Sums sums = multiply(cta, args.acts, matrix.type, operands, room);
+    write(cta, matrix, operands, r_begin, sums, room.as<f32>());
   }
 
   TARN_DEVICE static Sums multiply(Cta& cta, const GpuQuantized& acts, TensorType type,
-                                   const Place& place, const Shared<U32x4>& room) {
+                                   const Operands& operands, const Shared<U32x4>& room) {
     switch (type) {
       case TensorType::q4_k:
-        return Product<Q4K>::run(cta, acts, place, room);
+        return Product<Q4K>::run(cta, acts, operands, room);
       case TensorType::q6_k:
-        return Product<Q6K>::run(cta, acts, place, room);
+        return Product<Q6K>::run(cta, acts, operands, room);
       default:
-        return Product<Q8_0>::run(cta, acts, place, room);
+        return Product<Q8_0>::run(cta, acts, operands, room);
     }
   }
 
-  TARN_DEVICE static void write(Cta& cta, const GpuMatrix& matrix, const Place& place, u32 r_begin,
-                                const Sums& sums, const Shared<f32>& parts) {
+  TARN_DEVICE static void write(Cta& cta, const GpuMatrix& matrix, const Operands& operands,
+                                u32 r_begin, const Sums& sums, const Shared<f32>& parts) {
     cta.barrier();  // nobody needs the last window any more
     TARN_UNROLL(2) for (u32 i = 0; i < 2; ++i) {
       TARN_UNROLL(4) for (u32 j = 0; j < 4; ++j) {
@@ -500,7 +502,7 @@ struct Matmat {
     cta.barrier();  // every warp's part is there
     const u32 r = cta.lane();
     for (u32 n = cta.warp(); n < kSide; n += kWarps) {
-      if (place.n_begin + n >= place.n_rows || r_begin + r >= matrix.n_out) continue;
+      if (operands.n_begin + n >= operands.n_rows || r_begin + r >= matrix.n_out) continue;
       f32 p[kWarps];
       TARN_UNROLL(8) for (u32 w = 0; w < kWarps; ++w) {
         p[w] = parts[w * kPartFloats + n * kRowFloats + r];
@@ -511,7 +513,7 @@ struct Matmat {
       }
       f32 sum = p[0];
       if (matrix.bias != nullptr) sum = sum + matrix.bias[r_begin + r];
-      f32* out = matrix.out + (u64{place.n_begin} + n) * matrix.out_stride + r_begin + r;
+      f32* out = matrix.out + (u64{operands.n_begin} + n) * matrix.out_stride + r_begin + r;
       store(out, matrix.store == Store::add ? *out + sum : sum);
     }
   }

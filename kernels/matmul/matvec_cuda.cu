@@ -13,7 +13,7 @@ namespace {
 constexpr u32 kNibbles = 0x0f0f0f0fu;
 
 // A type is: what a lane has of one row of weights. The 32 lanes of a warp take 32 neighbouring
-// chunks in a turn, so a lane's chunk of turn t is lane + 32t, and each of the addresses in a Place
+// chunks in a turn, so a lane's chunk of turn t is lane + 32t, and each of the addresses in a Cursor
 // (those of turn 0) grows by the same bytes from turn to turn. fetch() loads a chunk, unpack()
 // makes numbers of it, add_to() multiplies them with the chunk of one row of activations.
 
@@ -25,7 +25,7 @@ TARN_DEVICE i32 dot16(const u32 (&words)[4], const U32x4& q) {
 
 // A chunk of 32 quantised activations, and what goes with them.
 struct Acts {
-  struct Place {
+  struct Cursor {
     const i8* q;
     const U32x2* side;
   };
@@ -33,12 +33,12 @@ struct Acts {
   f32 d;
   u32 sums;
 
-  TARN_DEVICE static Place place(const GpuMatvecArgs& args, u32 lane) {
+  TARN_DEVICE static Cursor cursor(const GpuMatvecArgs& args, u32 lane) {
     return {args.acts.q + lane * 32, args.acts.side + lane};
   }
-  TARN_DEVICE static Acts load_from(const Place& place, u64 k, u32 n, u32 turn) {
-    const i8* q = place.q + n * k + u64{turn} * (kWarpLanes * 32);
-    const U32x2 side = load<U32x2>(place.side + n * (k / 32) + u64{turn} * kWarpLanes);
+  TARN_DEVICE static Acts load_from(const Cursor& cursor, u64 k, u32 n, u32 turn) {
+    const i8* q = cursor.q + n * k + u64{turn} * (kWarpLanes * 32);
+    const U32x2 side = load<U32x2>(cursor.side + n * (k / 32) + u64{turn} * kWarpLanes);
     return {load<U32x4>(q), load<U32x4>(q + 16), float_of(side.w[0]), side.w[1]};
   }
 };
@@ -46,31 +46,31 @@ struct Acts {
 struct F16 {
   static constexpr u32 kChunk = 8;  // elements along k
   using Raw = U32x4;
-  struct Place {
+  struct Cursor {
     const u8* values;
   };
   struct X {
-    struct Place {
+    struct Cursor {
       const f32* x;
       u64 stride;
     };
     F32x4 low, high;
 
-    TARN_DEVICE static Place place(const GpuMatvecArgs& args, u32 lane) {
+    TARN_DEVICE static Cursor cursor(const GpuMatvecArgs& args, u32 lane) {
       return {args.x + lane * kChunk, args.x_stride};
     }
-    TARN_DEVICE static X load_from(const Place& place, u64 /*k*/, u32 n, u32 turn) {
-      const f32* x = place.x + n * place.stride + u64{turn} * (kWarpLanes * kChunk);
+    TARN_DEVICE static X load_from(const Cursor& cursor, u64 /*k*/, u32 n, u32 turn) {
+      const f32* x = cursor.x + n * cursor.stride + u64{turn} * (kWarpLanes * kChunk);
       return {load<F32x4>(x), load<F32x4>(x + 4)};
     }
   };
   f32 w[8];
 
-  TARN_DEVICE static Place place(const u8* tile, u64 k, u32 row, u32 lane) {
+  TARN_DEVICE static Cursor cursor(const u8* tile, u64 k, u32 row, u32 lane) {
     return {tile + row * k * 2 + lane * 16};
   }
-  TARN_DEVICE static Raw fetch(const Place& place, u32 turn) {
-    return load_once<U32x4>(place.values + u64{turn} * 512);
+  TARN_DEVICE static Raw fetch(const Cursor& cursor, u32 turn) {
+    return load_once<U32x4>(cursor.values + u64{turn} * 512);
   }
   TARN_DEVICE void unpack(const Raw& words, u32 /*lane*/) {
     TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) {
@@ -87,7 +87,7 @@ struct F16 {
 
 struct Q8_0 {
   static constexpr u32 kChunk = 16;
-  struct Place {
+  struct Cursor {
     const u8* codes;
     const u8* d;
   };
@@ -96,28 +96,28 @@ struct Q8_0 {
     u16 d;
   };
   struct X {
-    using Place = Acts::Place;
+    using Cursor = Acts::Cursor;
     U32x4 q;
     f32 d;
 
-    TARN_DEVICE static Place place(const GpuMatvecArgs& args, u32 lane) {
+    TARN_DEVICE static Cursor cursor(const GpuMatvecArgs& args, u32 lane) {
       return {args.acts.q + lane * kChunk, args.acts.side + lane / 2};
     }
-    TARN_DEVICE static X load_from(const Place& place, u64 k, u32 n, u32 turn) {
-      const i8* q = place.q + n * k + u64{turn} * (kWarpLanes * kChunk);
-      const U32x2 side = load<U32x2>(place.side + n * (k / 32) + u64{turn} * (kWarpLanes / 2));
+    TARN_DEVICE static X load_from(const Cursor& cursor, u64 k, u32 n, u32 turn) {
+      const i8* q = cursor.q + n * k + u64{turn} * (kWarpLanes * kChunk);
+      const U32x2 side = load<U32x2>(cursor.side + n * (k / 32) + u64{turn} * (kWarpLanes / 2));
       return {load<U32x4>(q), float_of(side.w[0])};
     }
   };
   u32 codes[4];
   f32 d;
 
-  TARN_DEVICE static Place place(const u8* tile, u64 k, u32 row, u32 lane) {
+  TARN_DEVICE static Cursor cursor(const u8* tile, u64 k, u32 row, u32 lane) {
     return {tile + row * k + lane * 16, tile + gpu_q8_0_d(k) + row * (k / 16) + lane / 2 * 2};
   }
-  TARN_DEVICE static Raw fetch(const Place& place, u32 turn) {
-    return {load_once<U32x4>(place.codes + u64{turn} * 512),
-            load<u16>(place.d + u64{turn} * kWarpLanes)};
+  TARN_DEVICE static Raw fetch(const Cursor& cursor, u32 turn) {
+    return {load_once<U32x4>(cursor.codes + u64{turn} * 512),
+            load<u16>(cursor.d + u64{turn} * kWarpLanes)};
   }
   TARN_DEVICE void unpack(const Raw& raw, u32 /*lane*/) {
     TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) codes[i] = raw.words.w[i];
@@ -131,7 +131,7 @@ struct Q8_0 {
 struct Q4K {
   static constexpr u32 kChunk = 32;
   using X = Acts;
-  struct Place {
+  struct Cursor {
     const u8* codes;
     const u8* heads;
   };
@@ -141,13 +141,13 @@ struct Q4K {
   u32 low[4], high[4];  // the codes of elements 0..15 and 16..31, a byte each
   f32 scale, min;
 
-  TARN_DEVICE static Place place(const u8* tile, u64 k, u32 row, u32 lane) {
+  TARN_DEVICE static Cursor cursor(const u8* tile, u64 k, u32 row, u32 lane) {
     return {tile + row * (k / 2) + lane * 16,
             tile + gpu_q4_k_heads(k) + row * (k / 16) + lane / 8 * 16};
   }
-  TARN_DEVICE static Raw fetch(const Place& place, u32 turn) {
-    return {load_once<U32x4>(place.codes + u64{turn} * 512),
-            load<U32x4>(place.heads + u64{turn} * 64)};
+  TARN_DEVICE static Raw fetch(const Cursor& cursor, u32 turn) {
+    return {load_once<U32x4>(cursor.codes + u64{turn} * 512),
+            load<U32x4>(cursor.heads + u64{turn} * 64)};
   }
   TARN_DEVICE void unpack(const Raw& raw, u32 lane) {
     const U32x4& head = raw.head;
@@ -174,7 +174,7 @@ struct Q4K {
 struct Q6K {
   static constexpr u32 kChunk = 32;
   using X = Acts;
-  struct Place {
+  struct Cursor {
     const u8* low;
     const u8* high;
     const u8* scales;
@@ -189,15 +189,15 @@ struct Q6K {
   i32 scales[2];
   f32 d;
 
-  TARN_DEVICE static Place place(const u8* tile, u64 k, u32 row, u32 lane) {
+  TARN_DEVICE static Cursor cursor(const u8* tile, u64 k, u32 row, u32 lane) {
     return {tile + row * (k / 2) + lane * 16, tile + gpu_q6_k_high(k) + row * (k / 4) + lane * 8,
             tile + gpu_q6_k_scales(k) + row * (k / 16) + lane * 2,
             tile + gpu_q6_k_d(k) + row * (k / 128) + lane / 8 * 2};
   }
-  TARN_DEVICE static Raw fetch(const Place& place, u32 turn) {
-    return {load_once<U32x4>(place.low + u64{turn} * 512),
-            load_once<U32x2>(place.high + u64{turn} * 256),
-            load<u16>(place.scales + u64{turn} * 64), load<u16>(place.d + u64{turn} * 8)};
+  TARN_DEVICE static Raw fetch(const Cursor& cursor, u32 turn) {
+    return {load_once<U32x4>(cursor.low + u64{turn} * 512),
+            load_once<U32x2>(cursor.high + u64{turn} * 256),
+            load<u16>(cursor.scales + u64{turn} * 64), load<u16>(cursor.d + u64{turn} * 8)};
   }
   TARN_DEVICE void unpack(const Raw& raw, u32 /*lane*/) {
     TARN_UNROLL(4) for (u32 g = 0; g < 4; ++g) {
@@ -225,18 +225,18 @@ TARN_DEVICE void multiply(Cta& cta, const GpuMatvecArgs& args, const GpuMatrix& 
                    u64{row / kTileRows} * gpu_tile_bytes(matrix.type, k);
   const u32 lane = cta.lane(), n_chunks = args.k / Type::kChunk;
   const u32 n_turns = (n_chunks + kWarpLanes - 1 - lane) / kWarpLanes;  // this lane's
-  typename Type::Place places[kRows];
+  typename Type::Cursor cursors[kRows];
   TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) {
-    places[r] = Type::place(tile, k, row % kTileRows + r, lane);
+    cursors[r] = Type::cursor(tile, k, row % kTileRows + r, lane);
   }
   typename Type::Raw ahead[kAhead][kRows];
   TARN_UNROLL(kAhead) for (u32 a = 0; a < kAhead; ++a) {
     if (a >= n_turns) continue;
-    TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) ahead[a][r] = Type::fetch(places[r], a);
+    TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) ahead[a][r] = Type::fetch(cursors[r], a);
   }
   const u32 n_rows = load<u32>(args.n_rows);
   if (n_rows == 0) return;  // asked here, while weights are under way, and not behind the sums
-  const typename Type::X::Place acts = Type::X::place(args, lane);
+  const typename Type::X::Cursor acts = Type::X::cursor(args, lane);
   f32 acc[kRows][kActs] = {};
   for (u32 first = 0; first < n_turns; first += kAhead) {
     TARN_UNROLL(kAhead) for (u32 a = 0; a < kAhead; ++a) {
@@ -253,7 +253,7 @@ TARN_DEVICE void multiply(Cta& cta, const GpuMatvecArgs& args, const GpuMatrix& 
       }
       if (turn + kAhead >= n_turns) continue;
       TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) {
-        ahead[a][r] = Type::fetch(places[r], turn + kAhead);
+        ahead[a][r] = Type::fetch(cursors[r], turn + kAhead);
       }
     }
   }

@@ -29,7 +29,7 @@ u32 sector_crc(const Crc32c& crc, std::span<const std::byte> sector, u64 crc_at)
   return crc.bytes(copy.data(), kSectorBytes);
 }
 
-void encode_head(const Crc32c& crc, const Place& place, const RecordArgs& args,
+void encode_head(const Crc32c& crc, const FrameRef& frame, const RecordArgs& args,
                  std::span<std::byte> head) {
   const RecordShape shape{.payload_bytes = args.payload_bytes,
                           .n_tokens = static_cast<u32>(args.token_ids.size())};
@@ -44,9 +44,9 @@ void encode_head(const Crc32c& crc, const Place& place, const RecordArgs& args,
                    .generation = args.generation,
                    .payload_bytes = args.payload_bytes,
                    .key = args.key,
-                   .store_id = place.store_id,
-                   .frame_idx = place.frame_idx,
-                   .n_frames = shape.frames(place.frame_bytes),
+                   .store_id = frame.store_id,
+                   .frame_idx = frame.frame_idx,
+                   .n_frames = shape.frames(frame.frame_bytes),
                    .n_tokens = shape.n_tokens,
                    .n_meta_sectors = shape.meta_sectors(),
                    .budget_left_bytes = args.budget_left_bytes,
@@ -64,21 +64,21 @@ void encode_head(const Crc32c& crc, const Place& place, const RecordArgs& args,
   std::memcpy(head.data(), &fixed, sizeof fixed);
 }
 
-std::optional<HeadView> parse_head(const Crc32c& crc, const Place& place,
+std::optional<HeadView> parse_head(const Crc32c& crc, const FrameRef& frame,
                                    std::span<const std::byte> sector) {
   TARN_ASSERT(sector.size() >= kSectorBytes);
   const auto* head = reinterpret_cast<const RecordHead*>(sector.data());
   if (head->magic != kRecordMagic || head->version != kFormatVersion) return std::nullopt;
   if (head->head_crc != sector_crc(crc, sector, kCrcAt)) return std::nullopt;
-  // These bytes are a valid head, but perhaps of another place or store.
-  if (head->store_id != place.store_id || head->frame_idx != place.frame_idx) return std::nullopt;
+  // These bytes are a valid head, but perhaps of another frame or store.
+  if (head->store_id != frame.store_id || head->frame_idx != frame.frame_idx) return std::nullopt;
   const RecordShape shape{head->payload_bytes, head->n_tokens};
   const bool is_grave = head->kind == static_cast<u32>(Kind::erased) && head->key == Key{} &&
                         shape.payload_bytes == 0 && shape.n_tokens == 0;
   if ((head->kind < 1 || head->kind > kKinds) && !is_grave) return std::nullopt;
   if (!shape.within_limits() || head->n_meta_sectors != shape.meta_sectors()) return std::nullopt;
-  if (head->n_frames != shape.frames(place.frame_bytes)) return std::nullopt;
-  if (place.frame_idx >= place.n_frames || head->n_frames > place.n_frames - place.frame_idx) {
+  if (head->n_frames != shape.frames(frame.frame_bytes)) return std::nullopt;
+  if (frame.frame_idx >= frame.n_frames || head->n_frames > frame.n_frames - frame.frame_idx) {
     return std::nullopt;
   }
   const auto* words = reinterpret_cast<const u32*>(sector.data() + sizeof(RecordHead));
@@ -95,10 +95,10 @@ std::optional<HeadView> parse_head(const Crc32c& crc, const Place& place,
   return view;
 }
 
-bool is_damaged_head(const Crc32c& crc, const Place& place, std::span<const std::byte> sector) {
+bool is_damaged_head(const Crc32c& crc, const FrameRef& frame, std::span<const std::byte> sector) {
   TARN_ASSERT(sector.size() >= kSectorBytes);
   const auto* head = reinterpret_cast<const RecordHead*>(sector.data());
-  const bool was_head = head->magic == kRecordMagic || head->store_id == place.store_id;
+  const bool was_head = head->magic == kRecordMagic || head->store_id == frame.store_id;
   return was_head && head->head_crc != sector_crc(crc, sector, kCrcAt);
 }
 
@@ -159,7 +159,7 @@ LabelState parse_label(const Crc32c& crc, std::span<const std::byte> sector, Lab
   u32 value = 0;
   std::memcpy(&found, sector.data(), sizeof found);
   std::memcpy(&value, sector.data() + kLabelCrcAt, sizeof value);
-  // Later formats keep the magic, the version and the place of the checksum.
+  // Later formats keep the magic, the version and the position of the checksum.
   if (found.magic != kLabelMagic || value != sector_crc(crc, sector, kLabelCrcAt)) {
     return LabelState::absent;
   }

@@ -40,7 +40,7 @@ struct RecordHead {
   u64 payload_bytes = 0;
   Key key{};
   u64 store_id = 0;   // the label's
-  u32 frame_idx = 0;  // the record's own place; anywhere else it is a misdirected write
+  u32 frame_idx = 0;  // the record's own frame; anywhere else it is a misdirected write
   u32 n_frames = 0;
   u32 n_tokens = 0;
   u32 reserved_0 = 0;
@@ -93,8 +93,8 @@ constexpr bool frames_suit(u64 frame_bytes, u64 record_bytes) {
   return frame_bytes <= kFactor * record_bytes && record_bytes <= kFactor * frame_bytes;
 }
 
-// The place of bytes, and the values that they must agree with.
-struct Place {
+// The frame that bytes lie in, and the values that they must agree with.
+struct FrameRef {
   u64 store_id = 0;
   u64 frame_bytes = 0;
   u32 n_frames = 0;  // of the store
@@ -112,7 +112,7 @@ struct RecordArgs {
   u64 written_bytes = 0;
 };
 // Writes shape.head_bytes() into `head`, with the checksums of the payload.
-void encode_head(const Crc32c& crc, const Place& place, const RecordArgs& args,
+void encode_head(const Crc32c& crc, const FrameRef& frame, const RecordArgs& args,
                  std::span<std::byte> head);
 
 // The parts of a verified head. Points into the bytes that it was made from.
@@ -130,7 +130,7 @@ class HeadView {
   }
 
  private:
-  friend std::optional<HeadView> parse_head(const Crc32c&, const Place&,
+  friend std::optional<HeadView> parse_head(const Crc32c&, const FrameRef&,
                                             std::span<const std::byte>);
   friend bool parse_meta(const Crc32c&, std::span<const std::byte>, HeadView&);
   friend std::optional<HeadView> view_again(std::span<const std::byte>);
@@ -138,13 +138,13 @@ class HeadView {
   std::span<const u32> words_{};  // token ids, then checksums
 };
 
-// Parses a sector, 8-byte aligned. Nothing if it is not the head of a whole record at this place.
+// Parses a sector, 8-byte aligned. Nothing if it is not the head of a whole record at this frame.
 // The head of a record without meta sectors is complete.
-std::optional<HeadView> parse_head(const Crc32c& crc, const Place& place,
+std::optional<HeadView> parse_head(const Crc32c& crc, const FrameRef& frame,
                                    std::span<const std::byte> sector);
 // Whether these bytes are a damaged head of this store: they have the head's magic or the store's
 // id, but a wrong checksum. An interrupted write looks the same.
-bool is_damaged_head(const Crc32c& crc, const Place& place, std::span<const std::byte> sector);
+bool is_damaged_head(const Crc32c& crc, const FrameRef& frame, std::span<const std::byte> sector);
 // Sets the token ids and checksums of `view` from the whole head with its meta sectors. False if a
 // meta sector's checksum is wrong.
 bool parse_meta(const Crc32c& crc, std::span<const std::byte> whole_head, HeadView& view);

@@ -78,7 +78,7 @@ void StoreFile::abandon() {
 
 u64 StoreFile::offset_of(u32 frame_idx) const { return kFramesBegin + frame_idx * frame_bytes_; }
 
-Place StoreFile::place_of(u32 frame_idx) const {
+FrameRef StoreFile::frame_ref(u32 frame_idx) const {
   return {.store_id = label_.store_id,
           .frame_bytes = frame_bytes_,
           .n_frames = label_.n_frames,

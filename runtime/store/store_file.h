@@ -39,7 +39,7 @@ class StoreFile {
   Result<void> allocate(u64 n_bytes) { return io_->allocate(file_, n_bytes); }
 
   u64 offset_of(u32 frame_idx) const;
-  Place place_of(u32 frame_idx) const;
+  FrameRef frame_ref(u32 frame_idx) const;
   Label& label() { return label_; }
   const Label& label() const { return label_; }
 

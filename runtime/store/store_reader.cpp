@@ -71,7 +71,7 @@ Begun StoreReader::begin(const ReadArgs& args) {
     TARN_ASSERT(!args.head.empty());
     slot.head_wanted = false;
   } else if (!args.head.empty()) {
-    auto view = parse_head(*parts_.crc, parts_.file.place_of(args.ref.frame_idx), args.head);
+    auto view = parse_head(*parts_.crc, parts_.file.frame_ref(args.ref.frame_idx), args.head);
     slot.head_wanted = !view || view->head().generation != args.ref.generation ||
                        !parse_meta(*parts_.crc, args.head, *view);
   }
@@ -111,7 +111,7 @@ std::optional<HeadView> StoreReader::head_of(const Slot& slot) const {
   if (slot.head_is_known) {
     view = view_again(slot.head);
   } else {
-    view = parse_head(*parts_.crc, parts_.file.place_of(slot.ref.frame_idx), slot.head);
+    view = parse_head(*parts_.crc, parts_.file.frame_ref(slot.ref.frame_idx), slot.head);
     // A lost write leaves another record's head there, which may be longer.
     if (view && view->shape().head_bytes() > slot.head.size()) return std::nullopt;
     if (view && !parse_meta(*parts_.crc, slot.head, *view)) return std::nullopt;

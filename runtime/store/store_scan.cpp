@@ -43,7 +43,7 @@ class Scan {
   const std::array<u8, 32>& entropy_;
   Scanned scanned_{};
   u32 n_unread_in_a_row_ = 0;
-  u64 cursor_generation_ = 0;  // of the youngest record that is no manifest; and its place
+  u64 cursor_generation_ = 0;  // of the youngest record that is no manifest; and its frame
   u32 cursor_frame_ = 0;
 };
 
@@ -219,10 +219,10 @@ Result<void> Scan::take_head(u32 frame_idx, std::span<const std::byte> sector, i
     return fail(file_.failure(kReadsFail, result));
   }
   n_unread_in_a_row_ = 0;
-  const Place place = file_.place_of(frame_idx);
-  const auto view = parse_head(*parts_.crc, place, sector);
+  const FrameRef frame = file_.frame_ref(frame_idx);
+  const auto view = parse_head(*parts_.crc, frame, sector);
   if (!view) {
-    parts_.stats.n_damaged_at_start += u32{is_damaged_head(*parts_.crc, place, sector)};
+    parts_.stats.n_damaged_at_start += u32{is_damaged_head(*parts_.crc, frame, sector)};
     return {};
   }
   const RecordHead& head = view->head();
@@ -274,7 +274,7 @@ Result<void> Scan::clear_damage() {
     const u64 offset = file_.offset_of(i);
     TARN_TRY(const i64 n_read, wait_for({.op = IoOp::read, .offset = offset, .buffer = sector}));
     const bool is_read = n_read == i64{kSectorBytes};
-    if (is_read && !is_damaged_head(*parts_.crc, file_.place_of(i), sector)) continue;
+    if (is_read && !is_damaged_head(*parts_.crc, file_.frame_ref(i), sector)) continue;
     TARN_TRY(const i64 written, wait_for({.op = IoOp::write, .offset = offset, .buffer = zeros}));
     if (written != i64{kSectorBytes}) ++parts_.stats.n_write_errors;  // it is found again
   }

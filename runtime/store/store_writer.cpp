@@ -50,7 +50,7 @@ Begun StoreWriter::put(const PutArgs& args) {
                                .replaced = replaced.value_or(RecordRef{}),
                                .payload = args.payload,
                                .head = parts_.ops.own_head(*free).first(shape.head_bytes())});
-  encode_head(*parts_.crc, parts_.file.place_of(ref->frame_idx),
+  encode_head(*parts_.crc, parts_.file.frame_ref(ref->frame_idx),
               {.kind = args.kind,
                .key = args.key,
                .token_ids = args.token_ids,
@@ -129,7 +129,7 @@ void StoreWriter::end_put_stage(Slot& slot) {
 }
 
 bool StoreWriter::payload_still_holds(const Slot& slot) const {
-  auto view = parse_head(*parts_.crc, parts_.file.place_of(slot.ref.frame_idx), slot.head);
+  auto view = parse_head(*parts_.crc, parts_.file.frame_ref(slot.ref.frame_idx), slot.head);
   TARN_ASSERT(view && parse_meta(*parts_.crc, slot.head, *view));
   return sectors_hold(*parts_.crc, slot.payload.data(), view->payload_crcs());
 }
@@ -223,7 +223,7 @@ bool StoreWriter::submit_grave(Slot& slot, u32 frame_idx) {
   WriteBudget after = budget_;
   after.spend(kSectorBytes);
   const auto head = parts_.ops.own_head(slot).first(kSectorBytes);
-  encode_head(*parts_.crc, parts_.file.place_of(frame_idx),
+  encode_head(*parts_.crc, parts_.file.frame_ref(frame_idx),
               {.kind = Kind::erased,
                .generation = next_generation_,
                .budget_left_bytes = after.level_for_head(),

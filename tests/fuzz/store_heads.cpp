@@ -1,5 +1,5 @@
 // Goal    no bytes in the frames of a store's file end the process, reach past a sector, or leave
-//         an index whose invariants do not hold; what is accepted is a record of this place.
+//         an index whose invariants do not hold; what is accepted is a record of this frame.
 // Method  libFuzzer; each frame's head is taken from the input raw, or as fields with the checksum
 //         made good (random bytes never have one), then the index is rebuilt from them as a start
 //         does it and used: found, held, evicted, reserved.
@@ -38,7 +38,7 @@ u64 length_of(test::FuzzInput& input) {
 }
 
 // A head with fields from the input; most that would only be refused at once are right.
-void write_fields(test::FuzzInput& input, const Place& place, Frame& frame) {
+void write_fields(test::FuzzInput& input, const FrameRef& ref, Frame& frame) {
   const u8 wrong = input.number<u8>();  // one bit for each field that is not to be right
   RecordHead head{.magic = {'T', 'A', 'R', 'N', 'R', 'E', 'C', '1'},
                   .version = (wrong & 1) != 0 ? input.number<u32>() : kFormatVersion,
@@ -46,12 +46,12 @@ void write_fields(test::FuzzInput& input, const Place& place, Frame& frame) {
                   .generation = input.number<u8>(),
                   .payload_bytes = length_of(input),
                   .key = {input.below(8), 0},
-                  .store_id = (wrong & 4) != 0 ? input.number<u64>() : place.store_id,
-                  .frame_idx = (wrong & 8) != 0 ? input.number<u32>() : place.frame_idx,
+                  .store_id = (wrong & 4) != 0 ? input.number<u64>() : ref.store_id,
+                  .frame_idx = (wrong & 8) != 0 ? input.number<u32>() : ref.frame_idx,
                   .n_tokens = static_cast<u32>(length_of(input))};
   const RecordShape shape{head.payload_bytes, head.n_tokens};
   if (shape.within_limits()) {
-    head.n_frames = shape.frames(place.frame_bytes);
+    head.n_frames = shape.frames(ref.frame_bytes);
     head.n_meta_sectors = shape.meta_sectors();
   }
   if ((wrong & 16) != 0) head.n_frames = input.number<u32>();
@@ -72,12 +72,12 @@ void write_fields(test::FuzzInput& input, const Place& place, Frame& frame) {
   std::memcpy(frame.sector.data(), &head, sizeof head);
 }
 
-void check_view(const HeadView& view, const Place& place) {
+void check_view(const HeadView& view, const FrameRef& ref) {
   const RecordShape shape = view.shape();
   require(shape.within_limits());
-  require(view.head().frame_idx == place.frame_idx && view.head().store_id == place.store_id);
-  require(view.head().n_frames >= 1 && place.frame_idx + view.head().n_frames <= place.n_frames);
-  require(shape.record_bytes() <= view.head().n_frames * place.frame_bytes);
+  require(view.head().frame_idx == ref.frame_idx && view.head().store_id == ref.store_id);
+  require(view.head().n_frames >= 1 && ref.frame_idx + view.head().n_frames <= ref.n_frames);
+  require(shape.record_bytes() <= view.head().n_frames * ref.frame_bytes);
   u64 sum = 0;  // every word that it points at can be read
   for (const u32 token : view.token_ids()) sum += token;
   for (const u32 value : view.payload_crcs()) sum += value;
@@ -88,14 +88,14 @@ void check_view(const HeadView& view, const Place& place) {
 
 struct Rebuild {
   explicit Rebuild(test::FuzzInput& input) {
-    place.frame_bytes = 2 * kSectorBytes << input.below(6);
+    ref.frame_bytes = 2 * kSectorBytes << input.below(6);
     Carver counted;
     index.init(kFrames, counted);
     memory.resize(*counted.n_bytes().get() / sizeof(u64) + 1);
     Carver carver(std::as_writable_bytes(std::span(memory)));
     index.init(kFrames, carver);
     for (u32 i = 0; i < kFrames; ++i) {
-      place.frame_idx = i;
+      ref.frame_idx = i;
       switch (input.below(3)) {
         case 0: {
           const auto raw = input.take(input.below(kSectorBytes + 1));
@@ -103,7 +103,7 @@ struct Rebuild {
           break;
         }
         case 1:
-          write_fields(input, place, frames[i]);
+          write_fields(input, ref, frames[i]);
           break;
         default:
           break;
@@ -111,11 +111,11 @@ struct Rebuild {
     }
   }
   std::optional<HeadView> view_of(u32 frame_idx) {
-    place.frame_idx = frame_idx;
-    return parse_head(crc(), place, frames[frame_idx].sector);
+    ref.frame_idx = frame_idx;
+    return parse_head(crc(), ref, frames[frame_idx].sector);
   }
 
-  Place place{.store_id = 0x5EED, .frame_bytes = 0, .n_frames = kFrames, .frame_idx = 0};
+  FrameRef ref{.store_id = 0x5EED, .frame_bytes = 0, .n_frames = kFrames, .frame_idx = 0};
   std::array<Frame, kFrames> frames{};
   std::vector<u64> memory;
   RecordIndex index{};
@@ -127,16 +127,16 @@ void rebuild(Rebuild& it) {
   for (u32 i = 0; i < kFrames; ++i) {
     auto view = it.view_of(i);
     if (!view) continue;
-    check_view(*view, it.place);
+    check_view(*view, it.ref);
     it.index.see(i, *view);
     if (view->head().generation > youngest) youngest_frame = i;
     youngest = std::max(youngest, view->head().generation);
     if (it.frames[i].meta.empty()) continue;
     std::memcpy(it.frames[i].meta.data(), it.frames[i].sector.data(), kSectorBytes);
     const auto whole = std::as_bytes(std::span(it.frames[i].meta));
-    auto with_meta = parse_head(crc(), it.place, whole);
+    auto with_meta = parse_head(crc(), it.ref, whole);
     require(with_meta.has_value());
-    if (parse_meta(crc(), whole, *with_meta)) check_view(*with_meta, it.place);
+    if (parse_meta(crc(), whole, *with_meta)) check_view(*with_meta, it.ref);
   }
   for (u32 i = 0; i < kFrames; ++i) it.index.weigh(i);
   it.index.finish_scan(youngest_frame);
@@ -152,10 +152,10 @@ void use(Rebuild& it, test::FuzzInput& input) {
       it.index.hold(*found);
       it.index.let_go(*found);
     }
-    const RecordShape shape{.payload_bytes = input.below(8) * it.place.frame_bytes};
+    const RecordShape shape{.payload_bytes = input.below(8) * it.ref.frame_bytes};
     const auto ref = it.index.reserve({.key = {100 + step, 0},
                                        .shape = shape,
-                                       .n_frames = shape.frames(it.place.frame_bytes),
+                                       .n_frames = shape.frames(it.ref.frame_bytes),
                                        .generation = ++generation});
     if (!ref) continue;
     it.index.publish(*ref);

@@ -134,7 +134,7 @@ void open_and_check(const SimDisk& image, const Ledger& ledger, u64 seed) {
   again.kill();
   again.disk = after;
   REQUIRE(again.boot() == Mode::on);
-  check_records(again, more, false);  // the new record may have taken another's place
+  check_records(again, more, false);  // the new record may have taken another's extent
   again.shut_down();
 }
 
@@ -314,11 +314,11 @@ namespace {
 
 // Records on a disk, each kind, with and without meta sectors, and where they lie.
 struct Laid {
-  struct Place {
+  struct Extent {
     u64 id, begin, end;
   };
   SimDisk disk{1};
-  std::vector<Place> places;
+  std::vector<Extent> extents;
 };
 
 Laid lay(const std::vector<TestRecord>& records, u32 n_frames) {
@@ -333,7 +333,7 @@ Laid lay(const std::vector<TestRecord>& records, u32 n_frames) {
     const auto& entry = box.bench->store.index().entry(ref);
     const store::RecordShape shape{entry.payload_bytes, entry.n_tokens};
     const u64 begin = store::kFramesBegin + ref.frame_idx * kSimFrameBytes;
-    laid.places.push_back({id, begin, begin + shape.record_bytes()});
+    laid.extents.push_back({id, begin, begin + shape.record_bytes()});
   }
   box.shut_down();
   laid.disk = box.disk;
@@ -367,9 +367,9 @@ u64 try_flipped_bits(u64 stride) {
   const std::vector<TestRecord> records = records_of_each_kind(kRecords);
   const Laid laid = lay(records, kFramesForAll);
   u64 n_bytes = 0, n_bits_most = 0, n_flips = 0;
-  for (const Laid::Place& place : laid.places) {
-    n_bytes += place.end - place.begin;
-    n_bits_most = std::max(n_bits_most, (place.end - place.begin) * 8);
+  for (const Laid::Extent& extent : laid.extents) {
+    n_bytes += extent.end - extent.begin;
+    n_bits_most = std::max(n_bits_most, (extent.end - extent.begin) * 8);
   }
   REQUIRE(n_bytes >= kMiB);
   for (u64 n = 0; n < 2 * n_bits_most; n += stride) {
@@ -378,9 +378,9 @@ u64 try_flipped_bits(u64 stride) {
     SimBox box(laid.disk, kFramesForAll);
     std::vector<bool> is_harmed(kRecords);
     for (u64 i = turn; i < kRecords; i += 2) {
-      const Laid::Place& place = laid.places[i];
-      if (bit >= (place.end - place.begin) * 8) continue;
-      box.disk.flip_bit("store", place.begin * 8 + bit);
+      const Laid::Extent& extent = laid.extents[i];
+      if (bit >= (extent.end - extent.begin) * 8) continue;
+      box.disk.flip_bit("store", extent.begin * 8 + bit);
       is_harmed[i] = true;
       ++n_flips;
     }
@@ -416,17 +416,17 @@ u64 try_flipped_label_bits(u64 stride) {
 namespace {
 
 // The store over these bytes: what was harmed is absent, or right where it was not needed; all else
-// is right; and what is new finds its place.
+// is right; and what is new finds its frames.
 void check_damaged(const Laid& laid, const std::vector<std::byte>& bytes,
-                   const std::function<bool(const Laid::Place&)>& is_harmed,
+                   const std::function<bool(const Laid::Extent&)>& is_harmed,
                    const std::vector<u64>& never_here) {
   SimBox box(laid.disk, kFrames);
   box.disk.write_file("store", bytes);
   REQUIRE(box.boot() == Mode::on);
-  for (const Laid::Place& place : laid.places) {
-    const u64 id = place.id, version = id >= 100 ? 2 : 0;
+  for (const Laid::Extent& extent : laid.extents) {
+    const u64 id = extent.id, version = id >= 100 ? 2 : 0;
     CAPTURE(id);
-    CHECK(box.get(id, version) == (is_harmed(place) ? Got::absent : Got::right));
+    CHECK(box.get(id, version) == (is_harmed(extent) ? Got::absent : Got::right));
   }
   for (const u64 id : never_here) CHECK(box.get(id, 1) == Got::absent);
   CHECK(box.bench->put(world_record(2)));
@@ -438,7 +438,7 @@ void check_damaged(const Laid& laid, const std::vector<std::byte>& bytes,
 }  // namespace
 
 u64 try_damaged_blocks() {
-  // A record of the same shape lay at each place before, under another key or in another version.
+  // A record of the same shape lay at each extent before, under another key or in another version.
   const std::vector<u64> old_ids = {8, 10, 11, 12, 100}, ids = {1, 3, 4, 5, 100};
   const std::vector<u64> never_here = {8, 10, 11, 12};
   const Laid stale = lay(world_records(old_ids, 1), kFrames);
@@ -448,21 +448,21 @@ u64 try_damaged_blocks() {
   u64 n = 0;
   const auto sector = [](auto& of, u64 at) { return std::span(of).subspan(at, kSectorBytes); };
   const auto try_one = [&](const std::vector<std::byte>& damaged, u64 a, u64 b) {
-    const auto has = [&](const Laid::Place& place, u64 at) {
-      return place.begin <= at && at < place.end &&
+    const auto has = [&](const Laid::Extent& extent, u64 at) {
+      return extent.begin <= at && at < extent.end &&
              !std::ranges::equal(sector(damaged, at), sector(bytes, at));
     };
     CAPTURE(a);
     CAPTURE(b);
     check_damaged(
-        laid, damaged, [&](const Laid::Place& place) { return has(place, a) || has(place, b); },
+        laid, damaged, [&](const Laid::Extent& extent) { return has(extent, a) || has(extent, b); },
         never_here);
     ++n;
   };
-  for (u64 p = 0; p < laid.places.size(); ++p) {
-    const Laid::Place& place = laid.places[p];
-    REQUIRE(place.begin == stale.places[p].begin);
-    for (u64 at = place.begin; at < place.end; at += kSectorBytes) {
+  for (u64 p = 0; p < laid.extents.size(); ++p) {
+    const Laid::Extent& extent = laid.extents[p];
+    REQUIRE(extent.begin == stale.extents[p].begin);
+    for (u64 at = extent.begin; at < extent.end; at += kSectorBytes) {
       std::vector<std::byte> damaged = bytes;
       std::ranges::fill(sector(damaged, at), std::byte{0});
       try_one(damaged, at, at);
@@ -471,9 +471,9 @@ u64 try_damaged_blocks() {
       damaged.assign(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
       CAPTURE(at);
       check_damaged(
-          laid, damaged, [&](const Laid::Place& of) { return of.end > at; }, never_here);
+          laid, damaged, [&](const Laid::Extent& of) { return of.end > at; }, never_here);
       ++n;
-      for (const Laid::Place& other : laid.places) {
+      for (const Laid::Extent& other : laid.extents) {
         for (u64 from = other.begin; from < other.end; from += kSectorBytes) {
           if (from == at) continue;
           damaged = bytes;

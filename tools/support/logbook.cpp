@@ -15,49 +15,49 @@ namespace {
 constexpr f64 kZ = 1.959963984540054;  // for 95 %, two-sided
 constexpr u64 kLengthMin = 128, kLengthMax = u64{1} << 32;
 
-struct Place {
+struct SourceLine {
   const std::string& where;
   u64 line_number;
 };
 
-[[noreturn]] void refuse(const Place& place, const std::string& what) {
+[[noreturn]] void refuse(const SourceLine& source, const std::string& what) {
   throw Failure{kExitRefused,
-                place.where + ":" + std::to_string(place.line_number) + ": " + what +
+                source.where + ":" + std::to_string(source.line_number) + ": " + what +
                     "; a log book has one JSON object per line, {seed, kind, tokens, prompt, "
                     "answer} (tools/train/make-logbook)"};
 }
 
 using Object = rapidjson::Document;
 
-u64 number(const Object& object, const char* key, const Place& place) {
+u64 number(const Object& object, const char* key, const SourceLine& source) {
   const auto member = object.FindMember(key);
   if (member == object.MemberEnd() || !member->value.IsUint64()) {
-    refuse(place, std::string("'") + key + "' is not a whole number");
+    refuse(source, std::string("'") + key + "' is not a whole number");
   }
   return member->value.GetUint64();
 }
 
-std::string text(const Object& object, const char* key, const Place& place) {
+std::string text(const Object& object, const char* key, const SourceLine& source) {
   const auto member = object.FindMember(key);
   if (member == object.MemberEnd() || !member->value.IsString() ||
       member->value.GetStringLength() == 0) {
-    refuse(place, std::string("'") + key + "' is not a text");
+    refuse(source, std::string("'") + key + "' is not a text");
   }
   return {member->value.GetString(), member->value.GetStringLength()};
 }
 
-LogbookLine parse_line(std::string_view line, const Place& place) {
+LogbookLine parse_line(std::string_view line, const SourceLine& source) {
   Object object;
   object.Parse<rapidjson::kParseIterativeFlag>(line.data(), line.size());
   if (object.HasParseError()) {
-    refuse(place, std::string("no JSON: ") + rapidjson::GetParseError_En(object.GetParseError()));
+    refuse(source, std::string("no JSON: ") + rapidjson::GetParseError_En(object.GetParseError()));
   }
-  if (!object.IsObject()) refuse(place, "no JSON object");
-  return {.seed = number(object, "seed", place),
-          .kind = text(object, "kind", place),
-          .n_tokens = number(object, "tokens", place),
-          .prompt = text(object, "prompt", place),
-          .answer = text(object, "answer", place)};
+  if (!object.IsObject()) refuse(source, "no JSON object");
+  return {.seed = number(object, "seed", source),
+          .kind = text(object, "kind", source),
+          .n_tokens = number(object, "tokens", source),
+          .prompt = text(object, "prompt", source),
+          .answer = text(object, "answer", source)};
 }
 
 // Centre and half width of the interval.

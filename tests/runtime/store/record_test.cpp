@@ -1,5 +1,5 @@
 // Goal    format version 1 stays what it is to the byte, and bytes that are not exactly it, in this
-//         place and for this store, are no record: cut, with something behind, of another version,
+//         frame and for this store, are no record: cut, with something behind, of another version,
 //         elsewhere, or with any bit changed.
 // Method  checksums of the encoded bytes of fixed records (golden: changing one is changing the
 //         format); round trips over shapes around the limits of a sector; each fault by itself,
@@ -18,7 +18,7 @@ namespace {
 
 const Crc32c& crc() { return crc32c_ways()[0]; }
 
-constexpr Place kPlace{
+constexpr FrameRef kFrame{
     .store_id = 0x1122334455667788, .frame_bytes = 65536, .n_frames = 4096, .frame_idx = 9};
 
 struct Sample {
@@ -27,7 +27,7 @@ struct Sample {
       payload[i] = static_cast<std::byte>(i * 7 + i / 4096);
     for (u32 i = 0; i < of.n_tokens; ++i) tokens.push_back(i * 3 + 1);
     words.resize(of.head_bytes() / sizeof(u64));
-    encode_head(crc(), kPlace,
+    encode_head(crc(), kFrame,
                 {.kind = Kind::extent,
                  .key = {5, 6},
                  .token_ids = tokens,
@@ -44,8 +44,8 @@ struct Sample {
     fixed().head_crc = 0;
     fixed().head_crc = crc().bytes(head().data(), kSectorBytes);
   }
-  bool parses(const Place& place = kPlace) {
-    auto view = parse_head(crc(), place, head());
+  bool parses(const FrameRef& frame = kFrame) {
+    auto view = parse_head(crc(), frame, head());
     return view && parse_meta(crc(), head(), *view);
   }
 
@@ -83,9 +83,9 @@ TEST_CASE("a head says what was put into it, and its bytes never change") {
     CAPTURE(c.name);
     Sample sample(c.shape);
     CHECK(c.shape.meta_sectors() == c.n_meta_sectors);
-    CHECK(c.shape.frames(kPlace.frame_bytes) == c.n_frames);
+    CHECK(c.shape.frames(kFrame.frame_bytes) == c.n_frames);
     CHECK(crc().bytes(sample.head().data(), sample.head().size()) == c.golden);
-    auto view = parse_head(crc(), kPlace, sample.head());
+    auto view = parse_head(crc(), kFrame, sample.head());
     REQUIRE(view.has_value());
     CHECK((c.n_meta_sectors == 0 || view->payload_crcs().empty()));
     REQUIRE(parse_meta(crc(), sample.head(), *view));
@@ -183,7 +183,7 @@ TEST_CASE("what is whole but wrong is no record, though its checksum holds") {
       {"a grave with something in it", [](Sample& s) { s.fixed().kind = 5; }},
       {"an unknown kind", [](Sample& s) { s.fixed().kind = 6; }},
       {"another store", [](Sample& s) { s.fixed().store_id ^= 1; }},
-      {"another place", [](Sample& s) { s.fixed().frame_idx ^= 1; }},
+      {"another frame", [](Sample& s) { s.fixed().frame_idx ^= 1; }},
       {"too few frames", [](Sample& s) { s.fixed().n_frames -= 1; }},
       {"too many frames", [](Sample& s) { s.fixed().n_frames += 1; }},
       {"a token less: a word is left over", [](Sample& s) { s.fixed().n_tokens -= 1; }},
@@ -211,23 +211,23 @@ TEST_CASE("what is whole but wrong is no record, though its checksum holds") {
   }
   Sample sample(shape);
   const auto with = [](auto change) {
-    Place place = kPlace;
-    change(place);
-    return place;
+    FrameRef frame = kFrame;
+    change(frame);
+    return frame;
   };
-  CHECK_FALSE(sample.parses(with([](Place& p) { p.frame_idx = 8; })));
-  CHECK_FALSE(sample.parses(with([](Place& p) { p.store_id = 8; })));
-  CHECK_FALSE(sample.parses(with([](Place& p) { p.frame_bytes = 4096; })));
-  CHECK_FALSE(sample.parses(with([](Place& p) { p.n_frames = 9; })));
-  CHECK_FALSE(sample.parses(with([](Place& p) { p.n_frames = 11; })));  // reaches over the end
-  CHECK(sample.parses(with([](Place& p) { p.n_frames = 12; })));
+  CHECK_FALSE(sample.parses(with([](FrameRef& p) { p.frame_idx = 8; })));
+  CHECK_FALSE(sample.parses(with([](FrameRef& p) { p.store_id = 8; })));
+  CHECK_FALSE(sample.parses(with([](FrameRef& p) { p.frame_bytes = 4096; })));
+  CHECK_FALSE(sample.parses(with([](FrameRef& p) { p.n_frames = 9; })));
+  CHECK_FALSE(sample.parses(with([](FrameRef& p) { p.n_frames = 11; })));  // reaches over the end
+  CHECK(sample.parses(with([](FrameRef& p) { p.n_frames = 12; })));
   // Behind the words of the meta sectors too.
   Sample extent({.payload_bytes = 16842752, .n_tokens = 4096});
   extent.head()[10 * kSectorBytes - 1] = std::byte{1};
   crc().sectors(extent.head().data() + kSectorBytes, 9,
                 reinterpret_cast<u32*>(extent.head().data() + sizeof(RecordHead)));
   extent.mend();
-  CHECK(parse_head(crc(), kPlace, extent.head()).has_value());
+  CHECK(parse_head(crc(), kFrame, extent.head()).has_value());
   CHECK_FALSE(extent.parses());
 }
 
