@@ -13,9 +13,9 @@ namespace {
 constexpr u32 kNibbles = 0x0f0f0f0fu;
 
 // A type is: what a lane has of one row of weights. The 32 lanes of a warp take 32 neighbouring
-// chunks in a turn, so a lane's chunk of turn t is lane + 32t, and each of the addresses in a Cursor
-// (those of turn 0) grows by the same bytes from turn to turn. fetch() loads a chunk, unpack()
-// makes numbers of it, add_to() multiplies them with the chunk of one row of activations.
+// chunks in a turn, so a lane's chunk of turn t is lane + 32t, and each of the addresses in a
+// Cursor (those of turn 0) grows by the same bytes from turn to turn. fetch() loads a chunk,
+// unpack() makes numbers of it, add_to() multiplies them with the chunk of one row of activations.
 
 TARN_DEVICE i32 dot16(const u32 (&words)[4], const U32x4& q) {
   i32 dot = 0;

@@ -43,12 +43,12 @@ f32 e8m0_at(const u8* byte) {
 }
 
 u32 bits_in_file(const Plane& plane, const u8* block, u32 s, u32 e) {
-  const BitPlace place = place_in_file(plane, s, e);
-  return u32{block[plane.at + place.byte]} >> place.shift & ((1u << plane.bits) - 1);
+  const BitOffset bit = bit_in_file(plane, s, e);
+  return u32{block[plane.at + bit.byte]} >> bit.shift & ((1u << plane.bits) - 1);
 }
 
 // Where a plane's bits of element e of row `row` lie behind the plane's first byte of a strip.
-BitPlace place_in_tile(const Plane& plane, u32 row, u32 e) {
+BitOffset bit_in_tile(const Plane& plane, u32 row, u32 e) {
   const u32 group = e / 4, in_row = row * 4 + e % 4;
   switch (plane.bits) {
     case 8:
@@ -134,8 +134,8 @@ Strip from_tile(const u8* block, u32 row, u32 strip_idx) {
   const u8* at = block + kTileOf<Type>.strips + u64{strip_idx} * kTileOf<Type>.strip_bytes;
   for (const Plane& plane : Type::kPlanes) {
     for (u32 e = 0; e < kStripElems; ++e) {
-      const BitPlace place = place_in_tile(plane, row, e);
-      const u32 bits = u32{at[place.byte]} >> place.shift & ((1u << plane.bits) - 1);
+      const BitOffset bit = bit_in_tile(plane, row, e);
+      const u32 bits = u32{at[bit.byte]} >> bit.shift & ((1u << plane.bits) - 1);
       strip.codes[e] |= static_cast<u8>(bits << plane.shift);
     }
     at += 64 * plane.bits;
@@ -155,8 +155,8 @@ void to_tile(const u8* source, u8* block, u32 row) {
   for (u32 s = 0; s < kStripsOf<Type>; ++s) {
     for (const Plane& plane : Type::kPlanes) {
       for (u32 e = 0; e < kStripElems; ++e) {
-        const BitPlace place = place_in_tile(plane, row, e);
-        at[place.byte] |= static_cast<u8>(bits_in_file(plane, source, s, e) << place.shift);
+        const BitOffset bit = bit_in_tile(plane, row, e);
+        at[bit.byte] |= static_cast<u8>(bits_in_file(plane, source, s, e) << bit.shift);
       }
       at += 64 * plane.bits;
     }
@@ -165,7 +165,7 @@ void to_tile(const u8* source, u8* block, u32 row) {
 
 }  // namespace
 
-BitPlace place_in_file(const Plane& plane, u32 s, u32 e) {
+BitOffset bit_in_file(const Plane& plane, u32 s, u32 e) {
   switch (plane.bits) {
     case 8:
       return {s * kStripElems + e, 0};

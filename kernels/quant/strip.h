@@ -24,10 +24,10 @@ Strip strip_from_file(TensorType type, const u8* block, u32 strip_idx);
 // `block` is the first byte of the 16 rows' blocks in the tile.
 Strip strip_from_tile(TensorType type, const u8* block, u32 row, u32 strip_idx);
 // Where a plane's bits of element e of a block's strip lie behind the plane's first byte.
-struct BitPlace {
+struct BitOffset {
   u32 byte, shift;
 };
-BitPlace place_in_file(const Plane& plane, u32 strip_idx, u32 e);
+BitOffset bit_in_file(const Plane& plane, u32 strip_idx, u32 e);
 
 // Writes a block of the file, as it is, into row `row` (0..15) of a tile, whose bits there must be
 // zero.

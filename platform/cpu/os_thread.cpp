@@ -15,14 +15,14 @@ void* OsThread::entry(void* self) {
   return nullptr;
 }
 
-Result<void> OsThread::start(const Args& args) {
+Result<void> OsThread::start(const Task& task) {
   TARN_ASSERT(!running_);
-  body_ = args.body;
-  context_ = args.context;
+  body_ = task.body;
+  context_ = task.context;
 
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  if (args.stack_bytes != 0) pthread_attr_setstacksize(&attributes, args.stack_bytes);
+  if (task.stack_bytes != 0) pthread_attr_setstacksize(&attributes, task.stack_bytes);
   // A thread inherits the mask, so it is set around the creation: the thread never runs without it.
   sigset_t all, before;
   sigfillset(&all);
@@ -37,11 +37,11 @@ Result<void> OsThread::start(const Args& args) {
                  .figures = {{{"errno", static_cast<u64>(status)}}}});
   }
   running_ = true;
-  pthread_setname_np(thread_, args.name);
-  if (!args.cpus.empty()) {
+  pthread_setname_np(thread_, task.name);
+  if (!task.cpus.empty()) {
     cpu_set_t set;
     CPU_ZERO(&set);
-    for (const u32 cpu : args.cpus) {
+    for (const u32 cpu : task.cpus) {
       if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
     }
     pthread_setaffinity_np(thread_, sizeof set, &set);

@@ -20,14 +20,14 @@ class OsThread {
   // Runs body(context). `name` (static, at most 15 bytes) shows in the system's tools. An empty
   // `cpus` leaves the affinity as it is; a refused affinity is not an error. stack_bytes 0: the
   // system's default (usually 8 MiB of address space).
-  struct Args {
+  struct Task {
     void (*body)(void* context) = nullptr;
     void* context = nullptr;
     const char* name = "tarn";
     std::span<const u32> cpus{};
     u64 stack_bytes = 0;
   };
-  Result<void> start(const Args& args);
+  Result<void> start(const Task& task);
   bool running() const { return running_; }
   void join();    // does nothing if it is not running
   void detach();  // lets the thread run on by itself

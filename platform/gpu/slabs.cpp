@@ -15,7 +15,7 @@ Result<void> check_headroom(const DeviceFacts& facts, const char* name, u64 byte
   return fail(error);
 }
 
-SlabPlace SlabCutter::add(Checked bytes) {
+SlabOffset SlabCutter::add(Checked bytes) {
   TARN_ASSERT(slab_bytes_max_ > 0);
   const auto piece_bytes = bytes.aligned_up(kDevicePieceAlignment).get();
   if (!piece_bytes || !valid_) {
@@ -31,14 +31,14 @@ SlabPlace SlabCutter::add(Checked bytes) {
     }
     filled_bytes_[n_slabs_++] = 0;
   }
-  const SlabPlace place{n_slabs_ - 1, filled_bytes_[n_slabs_ - 1]};
-  filled_bytes_[place.slab_idx] += *piece_bytes;
-  return place;
+  const SlabOffset at{n_slabs_ - 1, filled_bytes_[n_slabs_ - 1]};
+  filled_bytes_[at.slab_idx] += *piece_bytes;
+  return at;
 }
 
-SlabPlace SlabCutter::add(Checked bytes, u64 n) {
+SlabOffset SlabCutter::add(Checked bytes, u64 n) {
   if (n == 0) return {};
-  const SlabPlace first = add(bytes);
+  const SlabOffset first = add(bytes);
   const u64 piece_bytes = bytes.aligned_up(kDevicePieceAlignment).get().value_or(0);
   if (piece_bytes == 0) return first;
   u64 left = n - 1;
@@ -57,7 +57,7 @@ SlabPlace SlabCutter::add(Checked bytes, u64 n) {
   return first;
 }
 
-SlabPlace SlabCutter::of_run(SlabPlace first, u64 piece_bytes, u64 idx) const {
+SlabOffset SlabCutter::of_run(SlabOffset first, u64 piece_bytes, u64 idx) const {
   const u64 step_bytes = align_up(piece_bytes, kDevicePieceAlignment);
   TARN_ASSERT(step_bytes > 0);
   const u64 room_bytes =
@@ -102,10 +102,10 @@ void DeviceSlabs::release() {
   device_ = nullptr;
 }
 
-DeviceBytes DeviceSlabs::at(SlabPlace place) const {
-  TARN_ASSERT(place.slab_idx < n_slabs_);
-  TARN_ASSERT(place.offset_bytes < slabs_[place.slab_idx].bytes);
-  return slabs_[place.slab_idx].begin + place.offset_bytes;
+DeviceBytes DeviceSlabs::at(SlabOffset at) const {
+  TARN_ASSERT(at.slab_idx < n_slabs_);
+  TARN_ASSERT(at.offset_bytes < slabs_[at.slab_idx].bytes);
+  return slabs_[at.slab_idx].begin + at.offset_bytes;
 }
 
 u64 DeviceSlabs::total_bytes() const {

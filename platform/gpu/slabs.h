@@ -21,7 +21,7 @@ namespace tarn {
 inline constexpr u64 kDevicePieceAlignment =
     256;  // cudaMalloc's own, and what kernels may count on
 
-struct SlabPlace {
+struct SlabOffset {
   u32 slab_idx = 0;
   u64 offset_bytes = 0;
 };
@@ -38,12 +38,12 @@ class SlabCutter {
 
   // Returns the place of the next piece. Sizes may come from a file: a sum beyond 64 bits, or
   // beyond the table of slabs, makes the whole cut invalid.
-  SlabPlace add(Checked bytes);
+  SlabOffset add(Checked bytes);
   // Adds `n` pieces of one size in constant time; returns the place of the first.
-  SlabPlace add(Checked bytes, u64 n);
+  SlabOffset add(Checked bytes, u64 n);
 
   // Returns the place of the idx-th of these pieces.
-  SlabPlace of_run(SlabPlace first, u64 piece_bytes, u64 idx) const;
+  SlabOffset of_run(SlabOffset first, u64 piece_bytes, u64 idx) const;
 
   bool valid() const { return valid_; }
   u32 n_slabs() const { return n_slabs_; }
@@ -68,7 +68,7 @@ class DeviceSlabs {
   // Reserves all slabs or none. The device is borrowed until release().
   Result<void> reserve(Device& device, const SlabCutter& cut);
   void release();
-  DeviceBytes at(SlabPlace place) const;
+  DeviceBytes at(SlabOffset at) const;
   u64 total_bytes() const;
   DeviceSlab largest() const;  // empty if there is none
 

@@ -5,23 +5,23 @@
 
 namespace tarn {
 
-Result<void> StagingRing::open(const Args& args) {
+Result<void> StagingRing::open(const Lent& lent) {
   TARN_ASSERT(device_ == nullptr);
-  TARN_ASSERT(args.memory.size() % kStagingPieces == 0);
-  device_ = args.device;
-  clock_ = args.clock;
-  wait_ns_max_ = args.wait_ns_max;
+  TARN_ASSERT(lent.memory.size() % kStagingPieces == 0);
+  device_ = lent.device;
+  clock_ = lent.clock;
+  wait_ns_max_ = lent.wait_ns_max;
   next_ = 0;
   Result<void> opened;
-  if (args.is_pinned) {
-    memory_ = args.memory;
+  if (lent.is_pinned) {
+    memory_ = lent.memory;
   } else if (device_->facts().host_register) {
-    const Result<DeviceBytes> mapped = device_->register_host(args.memory);
+    const Result<DeviceBytes> mapped = device_->register_host(lent.memory);
     is_registered_ = mapped.has_value();
-    if (mapped) memory_ = args.memory;
+    if (mapped) memory_ = lent.memory;
     if (!mapped) opened = fail(mapped.error());
   } else {
-    const auto pinned = device_->reserve_pinned("the staging ring", args.memory.size());
+    const auto pinned = device_->reserve_pinned("the staging ring", lent.memory.size());
     is_reserved_ = pinned.has_value();
     if (pinned) memory_ = *pinned;
     if (!pinned) opened = fail(pinned.error());

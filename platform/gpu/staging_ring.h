@@ -23,7 +23,7 @@ class StagingRing {
   StagingRing& operator=(const StagingRing&) = delete;
   ~StagingRing() { close(); }
 
-  struct Args {
+  struct Lent {
     Device* device = nullptr;  // borrowed until close(), and the clock
     Clock* clock = nullptr;
     std::span<std::byte> memory{};  // lent; a multiple of kStagingPieces sectors. Not used where it
@@ -32,7 +32,7 @@ class StagingRing {
     u64 wait_ns_max = 0;            // limit of next() and finish()
   };
   // On failure nothing is kept.
-  Result<void> open(const Args& args);
+  Result<void> open(const Lent& lent);
   void close();
 
   u64 piece_bytes() const { return memory_.size() / kStagingPieces; }

@@ -32,14 +32,14 @@ class StreamProgress {
   StreamProgress& operator=(const StreamProgress&) = delete;
   ~StreamProgress() { close(); }
 
-  struct Args {
+  struct Watched {
     Device* device = nullptr;  // borrowed until close(), and the clock
     GpuStream* stream = nullptr;
     Clock* clock = nullptr;
     u64 window_ns = 0;
   };
   // On failure nothing is kept.
-  Result<void> open(const Args& args);
+  Result<void> open(const Watched& watched);
   void close();
 
   // Call after each call that enqueues, not while capturing. Declares a GPU without progress lost;
@@ -53,7 +53,7 @@ class StreamProgress {
  private:
   GpuEvent* mark(u32 idx) const { return marks_[(first_ + idx) % kStreamMarks]; }
 
-  Args args_{};
+  Watched watched_{};
   std::array<GpuEvent*, kStreamMarks> marks_{};
   GpuEvent* done_ = nullptr;
   u32 first_ = 0, n_pending_ = 0;  // marks that are not reached yet

@@ -35,39 +35,39 @@ u64 RegionArena::total_bytes(std::span<const Region> regions) {
   return *total.get();
 }
 
-Result<void> RegionArena::reserve(const Args& args, u64 bytes_wanted) {
-  TARN_TRY(const ReserveOutcome outcome, args.reserve->reserve({.name = "arena",
-                                                                .bytes = bytes_wanted,
-                                                                .touch = true,
-                                                                .huge_pages = args.huge_pages,
-                                                                .for_device = args.for_device,
-                                                                .lock = args.lock}));
+Result<void> RegionArena::reserve(const Reservation& wanted, u64 bytes_wanted) {
+  TARN_TRY(const ReserveOutcome outcome, wanted.reserve->reserve({.name = "arena",
+                                                                  .bytes = bytes_wanted,
+                                                                  .touch = true,
+                                                                  .huge_pages = wanted.huge_pages,
+                                                                  .for_device = wanted.for_device,
+                                                                  .lock = wanted.lock}));
   TARN_ASSERT(outcome.bytes.size() >= bytes_wanted);
-  reserve_ = args.reserve;
+  reserve_ = wanted.reserve;
   bytes_ = outcome.bytes;
   locked_ = outcome.locked;
   return {};
 }
 
-Result<void> RegionArena::reserve_pinned(const Args& args, u64 bytes_wanted) {
-  TARN_TRY(bytes_, args.device->reserve_pinned("arena", bytes_wanted));
+Result<void> RegionArena::reserve_pinned(const Reservation& wanted, u64 bytes_wanted) {
+  TARN_TRY(bytes_, wanted.device->reserve_pinned("arena", bytes_wanted));
   std::memset(bytes_.data(), 0, bytes_.size());
-  device_ = args.device;
+  device_ = wanted.device;
   locked_ = true;
   return {};
 }
 
-Result<void> RegionArena::build(const Args& args) {
+Result<void> RegionArena::build(const Reservation& wanted) {
   TARN_ASSERT(!sealed_ && n_regions_ == 0);
-  TARN_ASSERT(args.reserve != nullptr || args.device != nullptr);
-  TARN_ASSERT(args.regions.size() <= kRegionsMax);
+  TARN_ASSERT(wanted.reserve != nullptr || wanted.device != nullptr);
+  TARN_ASSERT(wanted.regions.size() <= kRegionsMax);
 
-  if (const u64 bytes_wanted = total_bytes(args.regions); bytes_wanted > 0) {
-    TARN_CHECK(args.device != nullptr ? reserve_pinned(args, bytes_wanted)
-                                      : reserve(args, bytes_wanted));
+  if (const u64 bytes_wanted = total_bytes(wanted.regions); bytes_wanted > 0) {
+    TARN_CHECK(wanted.device != nullptr ? reserve_pinned(wanted, bytes_wanted)
+                                        : reserve(wanted, bytes_wanted));
   }
   u64 offset = 0;
-  for (const Region& region : args.regions) {
+  for (const Region& region : wanted.regions) {
     const u64 bytes = region.space == RegionSpace::host ? region.bytes : 0;
     handed_out_[n_regions_] = false;
     regions_[n_regions_++] = bytes_.subspan(offset, bytes);

@@ -43,7 +43,7 @@ class RegionArena {
   RegionArena& operator=(const RegionArena&) = delete;
   ~RegionArena();
 
-  struct Args {
+  struct Reservation {
     std::span<const Region> regions;
     Reserve* reserve = nullptr;
     // In place of it, where the driver cannot register our own memory: the driver's, always locked,
@@ -56,7 +56,7 @@ class RegionArena {
   // Bytes of the host regions with their alignment. The plan has checked that the sum fits a u64.
   static u64 total_bytes(std::span<const Region> regions);
   // Reserves total_bytes() in one piece, or nothing. The error is the Reserve's, or the driver's.
-  Result<void> build(const Args& args);
+  Result<void> build(const Reservation& wanted);
   // The whole reservation, before any region is handed out; do not write to it.
   std::span<std::byte> whole();
   std::span<std::byte> region(u32 region_idx);  // exactly Region::bytes long, zeroed
@@ -68,8 +68,8 @@ class RegionArena {
   void leave();
 
  private:
-  Result<void> reserve(const Args& args, u64 bytes_wanted);
-  Result<void> reserve_pinned(const Args& args, u64 bytes_wanted);
+  Result<void> reserve(const Reservation& wanted, u64 bytes_wanted);
+  Result<void> reserve_pinned(const Reservation& wanted, u64 bytes_wanted);
 
   Reserve* reserve_ = nullptr;
   Device* device_ = nullptr;

@@ -7,7 +7,7 @@ namespace tarn {
 std::span<std::byte> Carver::piece(const char* name, u64 n_rows, Checked row_bytes, u64 alignment) {
   const Checked begin = end_.aligned_up(alignment), bytes = row_bytes * n_rows;
   end_ = begin + bytes;
-  if (!places_) {
+  if (!carves_) {
     note(name, n_rows, row_bytes.get().value_or(0));
     return {};
   }

@@ -6,11 +6,11 @@
 //   }
 //
 // Without a region the Carver counts: every span is empty, n_bytes() is the size that the plan
-// reserves, and formula() names the pieces. Over a region of that size it places.
+// reserves, and formula() names the pieces. Over a region of that size it carves.
 //
 //   alignment   each piece begins at a multiple of 64 bytes, a cache line and the widest vector, or
 //               of a given alignment; the region begins at a multiple of 4 KiB
-//   when full   while it counts, a size beyond 64 bits makes n_bytes() invalid; while it places, a
+//   when full   while it counts, a size beyond 64 bits makes n_bytes() invalid; while it carves, a
 //               piece that does not fit is an assertion, because counting was different
 #pragma once
 
@@ -28,7 +28,7 @@ class Carver {
   static constexpr u64 kAlignment = 64;
 
   Carver() = default;  // counts
-  explicit Carver(std::span<std::byte> region) : region_(region), places_(true) {}
+  explicit Carver(std::span<std::byte> region) : region_(region), carves_(true) {}
 
   // Takes n uninitialised elements.
   template <class T>
@@ -51,7 +51,7 @@ class Carver {
     return all.subspan(i * n, n);
   }
 
-  bool places() const { return places_; }
+  bool carves() const { return carves_; }
   u64 n_rows() const { return n_rows_; }  // of what was taken last
   Checked n_bytes() const { return end_; }
   // The pieces by name: "512 x (x 16384 + gate 57344) + table 512 B". Pieces that the text has no
@@ -65,7 +65,7 @@ class Carver {
   void note(const char* name, u64 n_rows, u64 row_bytes);
 
   std::span<std::byte> region_{};
-  bool places_ = false;
+  bool carves_ = false;
   Checked end_ = 0;
   FixedText<sizeof(Region::formula)> text_{};
   u64 n_rows_ = 0;        // of the last term; 0: there is none

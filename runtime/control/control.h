@@ -4,7 +4,7 @@
 // | decided | by | changes a token | when |
 // | --- | --- | --- | --- |
 // | share of chunks computed anew | profile; adaptive: what was learned, too | yes | they are fed |
-// | KV on the disk: read or computed | what was learned | no | a place is given, or waited for |
+// | KV on the disk: read or computed | what was learned | no | a run slot is given, or waited for |
 // | length from which selection reads | profile (costs.h) | yes | the engine opens |
 // | updates of a clustering | profile (method/index_jobs.h) | yes | it begins |
 // | rows of prompts beside answers | times of steps (step/pace.h) | no | each step |
@@ -17,8 +17,8 @@
 //              first ones count more: after the start, and after power mode, heat or clocks changed
 //   probes     of KV that is computed anew though it lies on the disk the first pages are read all
 //              the same, and nobody waits for them. So a disk that was too slow is seen again
-//   flips      reading and computing change places only where the other one takes a tenth less, and
-//              not within kDecisionsHeld decisions of a change
+//   flips      the answer changes only where the other way takes a tenth less, and not within
+//              kDecisionsHeld decisions of a change
 //   memory     the caller's; thread  any
 #pragma once
 
@@ -36,8 +36,8 @@ struct Spent {
   }
 };
 
-// A prompt that gets its place. What is there of it lies in this order: in memory, on the disk, and
-// the rest, which is computed.
+// A prompt that gets a run slot. What is there of it lies in this order: in memory, on the disk,
+// and the rest, which is computed.
 struct Prompt {
   u32 n_tokens = 0;
   u32 n_memory = 0, n_disk = 0;     // tokens
@@ -77,7 +77,7 @@ struct Decision {
 };
 Decision decide(const Costs& costs, const Observation& seen, const State& state);
 
-// The same of chunks: KV of n_bytes on the disk is placed in a prompt of n_tokens.
+// The same of chunks: KV of n_bytes on the disk is transplanted into a prompt of n_tokens.
 struct ChunkPrompt {
   u32 n_tokens = 0;
   f64 n_requests = 0, n_bytes = 0;

@@ -13,10 +13,10 @@ Decision Controller::decide_prompt(u32 n_tokens, u32 n_memory, u32 n_disk) {
   seen_.prompt = {.n_tokens = n_tokens,
                   .n_memory = n_memory,
                   .n_disk = n_disk,
-                  .n_requests = n_pages(n_disk) * args_.page_requests,
-                  .n_bytes = n_pages(n_disk) * static_cast<f64>(args_.page_bytes)};
+                  .n_requests = n_pages(n_disk) * facts_.page_requests,
+                  .n_bytes = n_pages(n_disk) * static_cast<f64>(facts_.page_bytes)};
   const u64 power = seen_.power;
-  const Decision decision = decide(args_.costs, std::exchange(seen_, Observation{}), state_);
+  const Decision decision = decide(facts_.costs, std::exchange(seen_, Observation{}), state_);
   seen_.power = power;
   state_ = decision.state;
   return decision;
@@ -24,19 +24,19 @@ Decision Controller::decide_prompt(u32 n_tokens, u32 n_memory, u32 n_disk) {
 
 ChunkDecision Controller::decide_share(u32 n_tokens, u32 n_chunk_tokens, u32 n_on_disk,
                                        f64 least) const {
-  const f64 pages = n_pages(args_.is_adaptive ? n_on_disk : n_chunk_tokens);
+  const f64 pages = n_pages(facts_.is_adaptive ? n_on_disk : n_chunk_tokens);
   ChunkDecision decision{.share = least, .least = least};
-  if (args_.has_disk) {
-    decision = decide_chunks(args_.costs,
+  if (facts_.has_disk) {
+    decision = decide_chunks(facts_.costs,
                              {.n_tokens = n_tokens,
-                              .n_requests = pages * args_.page_requests,
-                              .n_bytes = pages * static_cast<f64>(args_.page_bytes),
+                              .n_requests = pages * facts_.page_requests,
+                              .n_bytes = pages * static_cast<f64>(facts_.page_bytes),
                               .least = least},
-                             args_.is_adaptive ? &state_ : nullptr);
+                             facts_.is_adaptive ? &state_ : nullptr);
   }
   decision.n_chunk_tokens = n_chunk_tokens;
   decision.n_on_disk = n_on_disk;
-  decision.is_adaptive = args_.is_adaptive;
+  decision.is_adaptive = facts_.is_adaptive;
   return decision;
 }
 

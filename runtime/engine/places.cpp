@@ -110,7 +110,7 @@ void Places::look_ahead() {
 void Places::note_overtaken(const Session& placed) {
   const std::span<step::Waiting> waiting = waiting_.first(n_waiting_);
   const auto at = std::ranges::find(waiting, placed.idx, &step::Waiting::session);
-  step::give_place(waiting, static_cast<u32>(at - waiting.begin()));
+  step::give_run_slot(waiting, static_cast<u32>(at - waiting.begin()));
   for (const step::Waiting& each : waiting) {
     if (each.session != placed.idx) sessions_[each.session].run.n_overtaken = each.n_overtaken;
   }

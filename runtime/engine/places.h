@@ -31,7 +31,7 @@ class Places : public SessionTable {
   std::span<const step::Waiting> looked_ahead() const { return waiting_.first(n_ahead_); }
 
   step::Shares shares_{};  // of tenants
-  step::PlaceTime place_time_{};
+  step::RunSlotTime place_time_{};
   u64 n_given_ = 0;  // places
 
  private:

@@ -19,9 +19,9 @@ u64 ExtentShape::record_bytes() const {
   return align_up(u64{record_tokens} * slot_bytes, kSectorBytes);
 }
 
-u32 ExtentShape::sector_of(u32 place, u32 byte) const {
-  const u64 in_record = u64{place % record_tokens} * slot_bytes + byte;
-  return static_cast<u32>(place / record_tokens * (record_bytes() / kSectorBytes) +
+u32 ExtentShape::sector_of(u32 token_idx, u32 byte) const {
+  const u64 in_record = u64{token_idx % record_tokens} * slot_bytes + byte;
+  return static_cast<u32>(token_idx / record_tokens * (record_bytes() / kSectorBytes) +
                           in_record / kSectorBytes);
 }
 
@@ -68,15 +68,15 @@ std::span<std::byte> ExtentHeads::record_head(u32 head, u32 record) const {
 
 // ---- Readings -----------------------------------------------------------------------------------
 
-void ExtentReads::init(const Args& args) {
-  TARN_ASSERT(args.heads != nullptr && args.store != nullptr && args.stats != nullptr);
-  TARN_ASSERT(args.mover != nullptr && args.clock != nullptr);
+void ExtentReads::init(const Links& links) {
+  TARN_ASSERT(links.heads != nullptr && links.store != nullptr && links.stats != nullptr);
+  TARN_ASSERT(links.mover != nullptr && links.clock != nullptr);
   *this = ExtentReads();
-  args_ = args;
+  links_ = links;
 }
 
 std::span<std::byte> ExtentReads::landed(const Part& part) const {
-  return args_.heads->landing().subspan(part.at * kSectorBytes, part.n_sectors * kSectorBytes);
+  return links_.heads->landing().subspan(part.at * kSectorBytes, part.n_sectors * kSectorBytes);
 }
 
 void ExtentReads::begin(std::span<ExtentReading> readings) {
@@ -92,16 +92,16 @@ void ExtentReads::add(u32 n) {
 
 void ExtentReads::finish(u32 n) {
   TARN_ASSERT(n <= n_added_);
-  const u64 start_ns = args_.clock->now_ns();
+  const u64 start_ns = links_.clock->now_ns();
   const auto is_under_way = [](const ExtentReading& reading) { return reading.n_parts > 0; };
   for (;;) {
     read_more();
     if (next_reading_ >= n && std::ranges::none_of(readings_.first(n), is_under_way)) break;
     const u64 oldest = part_begin_;
-    if (next_reading_ < n) place_oldest();  // one head may want more than the ring holds
-    if (part_begin_ == oldest) args_.mover->pump(kWaitNs);
+    if (next_reading_ < n) deliver_oldest();  // one head may want more than the ring holds
+    if (part_begin_ == oldest) links_.mover->pump(kWaitNs);
   }
-  args_.stats->wait_ns += args_.clock->now_ns() - start_ns;
+  links_.stats->wait_ns += links_.clock->now_ns() - start_ns;
 }
 
 void ExtentReads::release(u32 n) {
@@ -112,12 +112,12 @@ void ExtentReads::release(u32 n) {
 
 void ExtentReads::end() {
   next_reading_ = std::max(next_reading_, n_added_);  // or more would be asked for
-  while (n_parts_ > 0) args_.mover->pump(kWaitNs);
+  while (n_parts_ > 0) links_.mover->pump(kWaitNs);
   for (u64 i = part_begin_; i < part_end_; ++i) part(i).stage = Stage::over;
   free_parts();
   for (const ExtentReading& reading : readings_.first(n_added_)) {
-    args_.stats->n_lost += reading.n_lost;
-    args_.stats->bytes_used += reading.bytes_used;
+    links_.stats->n_lost += reading.n_lost;
+    links_.stats->bytes_used += reading.bytes_used;
   }
   readings_ = {};
   n_added_ = next_reading_ = next_want_ = 0;
@@ -125,18 +125,18 @@ void ExtentReads::end() {
 
 // Wants from want_begin on that one request can bring.
 ExtentReads::Part ExtentReads::next_part(ExtentReading& reading, u32 want_begin) const {
-  const u32 record_tokens = args_.heads->shape().record_tokens;
+  const u32 record_tokens = links_.heads->shape().record_tokens;
   Part part{.reading = &reading,
             .want_begin = want_begin,
             .want_end = want_begin,
-            .record = reading.wants[want_begin].place / record_tokens};
+            .record = reading.wants[want_begin].token_idx / record_tokens};
   u64 end = 0;
   for (; part.want_end < reading.wants.size(); ++part.want_end) {
-    const u32 place = reading.wants[part.want_end].place;
-    if (place / record_tokens != part.record) break;
-    const u64 byte = u64{place % record_tokens} * args_.heads->shape().slot_bytes;
+    const u32 token_idx = reading.wants[part.want_end].token_idx;
+    if (token_idx / record_tokens != part.record) break;
+    const u64 byte = u64{token_idx % record_tokens} * links_.heads->shape().slot_bytes;
     const u64 first = byte / kSectorBytes;
-    const u64 last = (byte + args_.heads->shape().slot_bytes - 1) / kSectorBytes;
+    const u64 last = (byte + links_.heads->shape().slot_bytes - 1) / kSectorBytes;
     const bool is_first = part.want_end == want_begin;
     if (is_first) part.first_sector = static_cast<u32>(first);
     if (!is_first && first > end + kGapSectors) break;
@@ -151,7 +151,7 @@ ExtentReads::Part ExtentReads::next_part(ExtentReading& reading, u32 want_begin)
 
 // Behind the last one, or at the begin, if it does not fit before the end.
 bool ExtentReads::find_room(Part* part) const {
-  const u32 n_all = static_cast<u32>(args_.heads->landing().size() / kSectorBytes);
+  const u32 n_all = static_cast<u32>(links_.heads->landing().size() / kSectorBytes);
   const u32 n_at_end = n_all - ring_end_;
   const bool is_at_end = part->n_sectors <= n_at_end;
   part->at = is_at_end ? ring_end_ : 0;
@@ -166,9 +166,9 @@ bool ExtentReads::is_stuck() const {
 
 store::Begun ExtentReads::begin_part(const Part& next) {
   const u32 head = next.reading->head;
-  return begin_read(next, {.ref = args_.heads->records(head)[next.record],
-                           .head = args_.heads->record_head(head, next.record),
-                           .head_is_known = (*args_.heads)[head].index != nullptr,
+  return begin_read(next, {.ref = links_.heads->records(head)[next.record],
+                           .head = links_.heads->record_head(head, next.record),
+                           .head_is_known = (*links_.heads)[head].index != nullptr,
                            .is_checked_later = true});
 }
 
@@ -177,7 +177,7 @@ store::Begun ExtentReads::begin_read(const Part& next, store::ReadArgs args) {
   args.payload = landed(next);
   args.first_sector = next.first_sector;
   args.tag = kExtentTag + idx;
-  const store::Begun begun = args_.store->read(args);
+  const store::Begun begun = links_.store->read(args);
   if (begun != store::Begun::begun) return begun;
   parts_[idx] = next;
   parts_[idx].stage = Stage::under_way;
@@ -187,8 +187,8 @@ store::Begun ExtentReads::begin_read(const Part& next, store::ReadArgs args) {
   n_ring_taken_ += next.n_taken;
   ++n_parts_;
   ++next.reading->n_parts;
-  ++args_.stats->n_reads;
-  args_.stats->bytes_read += next.n_sectors * kSectorBytes;
+  ++links_.stats->n_reads;
+  links_.stats->bytes_read += next.n_sectors * kSectorBytes;
   return begun;
 }
 
@@ -214,20 +214,21 @@ void ExtentReads::read_more() {
 }
 
 void ExtentReads::lose(const Part& part) {
-  for (u32 i = part.want_begin; i < part.want_end; ++i) part.reading->wants[i].place = kExtentLost;
+  for (u32 i = part.want_begin; i < part.want_end; ++i)
+    part.reading->wants[i].token_idx = kExtentLost;
   part.reading->n_lost += std::max(part.want_end - part.want_begin, 1u);
 }
 
 // Sectors that nobody wants are not verified.
-void ExtentReads::place_part(Part& part) const {
+void ExtentReads::deliver_part(Part& part) const {
   if (part.stage != Stage::landed) return;
   part.stage = Stage::over;
   ExtentReading& reading = *part.reading;
-  const u64 slot_bytes = args_.heads->shape().slot_bytes;
+  const u64 slot_bytes = links_.heads->shape().slot_bytes;
   const std::span<const std::byte> sectors = landed(part);
   const auto byte_of = [&](u32 want) {
     const u64 in_record =
-        reading.wants[want].place % args_.heads->shape().record_tokens * slot_bytes;
+        reading.wants[want].token_idx % links_.heads->shape().record_tokens * slot_bytes;
     return in_record - u64{part.first_sector} * kSectorBytes;
   };
   for (u32 begin = part.want_begin, end = begin; begin < part.want_end; begin = end) {
@@ -236,8 +237,8 @@ void ExtentReads::place_part(Part& part) const {
     for (; end < part.want_end && byte_of(end) / kSectorBytes <= end_sector; ++end) {
       end_sector = (byte_of(end) + slot_bytes - 1) / kSectorBytes + 1;
     }
-    const bool holds = args_.store->holds(
-        args_.heads->record_head(reading.head, part.record),
+    const bool holds = links_.store->holds(
+        links_.heads->record_head(reading.head, part.record),
         part.first_sector + static_cast<u32>(first_sector),
         sectors.subspan(first_sector * kSectorBytes, (end_sector - first_sector) * kSectorBytes));
     if (!holds) {
@@ -252,17 +253,17 @@ void ExtentReads::place_part(Part& part) const {
   reading.bytes_used += (part.want_end - part.want_begin) * slot_bytes;
 }
 
-void ExtentReads::place(u32 reading_idx) {
+void ExtentReads::deliver(u32 reading_idx) {
   const ExtentReading& reading = readings_[reading_idx];
   for (u64 i = std::max(part_begin_, reading.part_begin); i < reading.part_end; ++i) {
-    place_part(part(i));
+    deliver_part(part(i));
   }
 }
 
 // So that there is room for others; for want of it.
-void ExtentReads::place_oldest() {
+void ExtentReads::deliver_oldest() {
   for (u64 i = part_begin_; i < part_end_ && part(i).stage != Stage::under_way; ++i) {
-    place_part(part(i));
+    deliver_part(part(i));
   }
   free_parts();
 }
@@ -272,7 +273,7 @@ void ExtentReads::free_parts() {
     const Part& oldest = part(part_begin_);
     if (oldest.stage != Stage::over || oldest.is_lent) break;
     if (oldest.is_corrupt)
-      args_.store->reject(args_.heads->records(oldest.reading->head)[oldest.record]);
+      links_.store->reject(links_.heads->records(oldest.reading->head)[oldest.record]);
     n_ring_taken_ -= oldest.n_taken;
   }
   if (part_begin_ == part_end_) ring_end_ = 0;
@@ -297,10 +298,10 @@ void ExtentReads::take(const store::Event& event) {
 // Begins a request when there is room for it; where it cannot, its reading has lost one more.
 template <class Fn>
 void ExtentReads::ask(Part part, Fn&& begin) {
-  while (!find_room(&part) && !is_stuck()) args_.mover->pump(kWaitNs);
+  while (!find_room(&part) && !is_stuck()) links_.mover->pump(kWaitNs);
   store::Begun begun = is_stuck() ? store::Begun::not_now : begin(part);
   while (begun == store::Begun::busy) {
-    args_.mover->pump(kWaitNs);
+    links_.mover->pump(kWaitNs);
     begun = begin(part);
   }
   if (begun != store::Begun::begun) ++part.reading->n_lost;
@@ -309,11 +310,11 @@ void ExtentReads::ask(Part part, Fn&& begin) {
 bool ExtentReads::load_record_heads(u32 head, u32 begin, u32 end) {
   ExtentReading none{.head = head};
   for (u32 record = begin; record < end; ++record) {
-    if (args_.heads->records(head)[record].frame_idx == store::kNoFrame) continue;
+    if (links_.heads->records(head)[record].frame_idx == store::kNoFrame) continue;
     ask({.reading = &none, .record = record, .n_sectors = 1},
         [&](const Part& part) { return begin_part(part); });
   }
-  while (n_parts_ > 0) args_.mover->pump(kWaitNs);
+  while (n_parts_ > 0) links_.mover->pump(kWaitNs);
   return none.n_lost == 0;
 }
 
@@ -327,7 +328,7 @@ bool ExtentReads::read(store::RecordRef ref, u64 n_sectors, std::byte* out) {
          .out = out + sector * kSectorBytes},
         [&](const Part& part) { return begin_read(part, {.ref = ref}); });
   }
-  while (n_parts_ > 0) args_.mover->pump(kWaitNs);
+  while (n_parts_ > 0) links_.mover->pump(kWaitNs);
   return none.n_lost == 0;
 }
 

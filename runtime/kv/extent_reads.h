@@ -5,11 +5,11 @@
 //   a layer   begin(); then head by head add(), as soon as what the head wants is known. Sectors of
 //             wanted tokens come into the ring, neighbours in one request, as far as it goes.
 //             finish() waits for those of the first heads, while the others' are on their way;
-//             place() verifies a head's and copies its tokens out; release() frees their memory
+//             deliver() verifies a head's and copies its tokens out; release() frees their memory
 //   checks    each wanted sector against its checksum in the record's head, which stays in memory:
 //             1/1024 of the bytes, and a request for a head less a read
 //   memory    ExtentShape::bytes()
-//   thread    the engine's; place() any, one head at a time, while the engine's does nothing here
+//   thread    the engine's; deliver() any, one head at a time, while the engine's does nothing here
 //             but the same
 #pragma once
 
@@ -39,7 +39,7 @@ struct ExtentShape {
   u64 record_bytes() const;  // padded to sectors
   u32 order_tokens() const { return records_max * record_tokens; }
   // Of a byte of the token there, counted over all records of a head.
-  u32 sector_of(u32 place, u32 byte) const;
+  u32 sector_of(u32 token_idx, u32 byte) const;
   u64 bytes() const;  // whole sectors
 };
 
@@ -75,7 +75,7 @@ class ExtentHeads {
   const ExtentShape& shape() const { return shape_; }
   std::span<std::byte> landing() const { return landing_; }
   ExtentHead& operator[](u32 head) const { return heads_[head]; }
-  // [n_pairs]: the place of each pair's first token in an order, counted from where that begins.
+  // [n_pairs]: the index of each pair's first token in an order, counted from where that begins.
   std::span<u32> firsts(u32 head, u32 order) const;
   std::span<const u32> firsts(u32 head) const;          // [n_orders, n_pairs]
   std::span<store::RecordRef> records(u32 head) const;  // [n_orders, records_max]
@@ -91,19 +91,19 @@ class ExtentHeads {
 };
 
 inline constexpr u64 kExtentTag = u64{1} << 16;  // the store's operations from here on are ours
-inline constexpr u32 kExtentPartsMax = 256;      // requests under way, or not in place yet
+inline constexpr u32 kExtentPartsMax = 256;      // requests under way, or not delivered yet
 inline constexpr u32 kExtentLost = ~u32{0};
 
-// A token in the extent, and its place in what is read.
+// A token's index in the extent, and its rank in what is read.
 struct ExtentWant {
-  u32 place = 0;  // kExtentLost after place(): it is to be had elsewhere
+  u32 token_idx = 0;  // kExtentLost after deliver(): it is to be had elsewhere
   u32 rank = 0;
 };
 struct ExtentReading {
   u32 head = 0;
-  std::span<ExtentWant> wants{};     // places ascending
+  std::span<ExtentWant> wants{};     // indexes ascending
   u8* out = nullptr;                 // K and V of `rank` at rank * slot_bytes
-  u32 n_lost = 0;                    // of the wants, after place()
+  u32 n_lost = 0;                    // of the wants, after deliver()
   u32 n_parts = 0;                   // requests under way
   u64 part_begin = 0, part_end = 0;  // their numbers
   u64 bytes_used = 0;
@@ -111,14 +111,14 @@ struct ExtentReading {
 
 class ExtentReads {
  public:
-  struct Args {
+  struct Links {
     const ExtentHeads* heads = nullptr;
     store::Store* store = nullptr;
     Mover* mover = nullptr;  // whose pump() brings our events
     Clock* clock = nullptr;
     ExtentStats* stats = nullptr;
   };
-  void init(const Args& args);
+  void init(const Links& links);
 
   // Readings that are ours until end(); the first n of them are complete and may begin.
   void begin(std::span<ExtentReading> readings);
@@ -126,8 +126,8 @@ class ExtentReads {
   // Waits until what the first n, which were added, want has landed, or is lost.
   void finish(u32 n);
   // After finish(): what has landed for this one is verified, and its tokens put into `out`.
-  void place(u32 reading_idx);
-  void release(u32 n);  // the first n, which are in place
+  void deliver(u32 reading_idx);
+  void release(u32 n);  // the first n, which are delivered
   void end();           // nobody wants what is still on its way
 
   // Brings the heads of a head's records [begin, end), with their checksums, which stay. Waits for
@@ -139,7 +139,7 @@ class ExtentReads {
   void take(const store::Event& event);
 
  private:
-  // A request, from its begin until its tokens are in place; or a record's head that is brought.
+  // A request, from its begin until its tokens are delivered; or a record's head that is brought.
   enum class Stage : u8 { under_way, landed, over };
   struct Part {
     Stage stage = Stage::over;
@@ -164,12 +164,12 @@ class ExtentReads {
   template <class Fn>
   void ask(Part part, Fn&& begin);
   void read_more();
-  void place_part(Part& part) const;
-  void place_oldest();
+  void deliver_part(Part& part) const;
+  void deliver_oldest();
   void free_parts();
   static void lose(const Part& part);
 
-  Args args_{};
+  Links links_{};
   std::array<Part, kExtentPartsMax> parts_{};  // by number
   u64 part_begin_ = 0, part_end_ = 0;          // the numbers of those that have memory in the ring
   u32 ring_end_ = 0, n_ring_taken_ = 0;        // sectors: where the next part goes, all parts'

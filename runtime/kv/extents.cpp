@@ -16,39 +16,39 @@ constexpr u64 kFirstPutTag = kOtherTag + 1;
 
 }  // namespace
 
-void Extents::init(const Args& args, std::span<std::byte> region) {
+void Extents::init(const Links& links, std::span<std::byte> region) {
   *this = Extents();
-  if (!args.shape.is_on()) return;
-  TARN_ASSERT(args.shape.n_pieces <= kExtentPiecesMax);
-  TARN_ASSERT(args.shape.slot_bytes <= kExtentPieceBytes - 2 * kSectorBytes);
-  TARN_ASSERT(args.shape.n_orders > 0 && args.shape.n_orders <= kExtentOrdersMax);
-  args_ = args;
+  if (!links.shape.is_on()) return;
+  TARN_ASSERT(links.shape.n_pieces <= kExtentPiecesMax);
+  TARN_ASSERT(links.shape.slot_bytes <= kExtentPieceBytes - 2 * kSectorBytes);
+  TARN_ASSERT(links.shape.n_orders > 0 && links.shape.n_orders <= kExtentOrdersMax);
+  links_ = links;
   Carver carver(region);
-  heads_.init(carver, args.shape);
+  heads_.init(carver, links.shape);
   reads_.init({.heads = &heads_,
-               .store = args.store,
-               .mover = args.mover,
-               .clock = args.clock,
+               .store = links.store,
+               .mover = links.mover,
+               .clock = links.clock,
                .stats = &stats_});
 }
 
 // ---- Records ------------------------------------------------------------------------------------
 
 store::Key Extents::draw_key() {
-  return store::private_key(args_.store->secret(), {args_.nonce, serial_++, 1, 0});
+  return store::private_key(links_.store->secret(), {links_.nonce, serial_++, 1, 0});
 }
 
 // Orders count from 1; 0 is the codebook.
-store::Key Extents::key(const ExtentName& name, u64 order, u64 place) const {
-  return store::part_key(args_.store->secret(), name.owner,
-                         {name.version, u64{name.head} << 32 | order, place});
+store::Key Extents::key(const ExtentName& name, u64 order, u64 token_idx) const {
+  return store::part_key(links_.store->secret(), name.owner,
+                         {name.version, u64{name.head} << 32 | order, token_idx});
 }
 
 // Whatever else lies under such a key is somebody else's making.
 std::optional<store::RecordRef> Extents::find_pinned(const store::Key& key, store::Kind kind) {
-  const auto found = args_.store->find(key);
-  if (!found || args_.store->index().entry(*found).kind != kind) return std::nullopt;
-  args_.store->pin(*found);
+  const auto found = links_.store->find(key);
+  if (!found || links_.store->index().entry(*found).kind != kind) return std::nullopt;
+  links_.store->pin(*found);
   return found;
 }
 
@@ -56,13 +56,13 @@ std::optional<store::RecordRef> Extents::find_pinned(const store::Key& key, stor
 bool Extents::write(store::PutArgs args, u32 order) {
   args.payload = args.payload.first(align_up(args.payload_bytes, kSectorBytes));
   std::ranges::fill(args.payload.subspan(args.payload_bytes), std::byte{0});
-  const u64 reserved_bytes = args_.daily_write_bytes / 4 * (2 + order);
+  const u64 reserved_bytes = links_.daily_write_bytes / 4 * (2 + order);
   const bool is_affordable =
-      args_.daily_write_bytes == 0 ||
-      args_.store->stats().budget_left_bytes >= reserved_bytes + args.payload.size();
+      links_.daily_write_bytes == 0 ||
+      links_.store->stats().budget_left_bytes >= reserved_bytes + args.payload.size();
   if (!is_affordable) return false;
-  store::Begun begun = args_.store->put(args);
-  for (; begun == store::Begun::busy; begun = args_.store->put(args)) args_.mover->pump(kWaitNs);
+  store::Begun begun = links_.store->put(args);
+  for (; begun == store::Begun::busy; begun = links_.store->put(args)) links_.mover->pump(kWaitNs);
   if (begun != store::Begun::begun) return false;
   ++n_puts_;
   stats_.bytes_written += args.payload.size();
@@ -71,10 +71,10 @@ bool Extents::write(store::PutArgs args, u32 order) {
 
 // Of a pinned record, unless another session reads it, too.
 void Extents::erase(store::RecordRef ref) {
-  args_.store->unpin(ref);
-  const store::RecordIndex& index = args_.store->index();
+  links_.store->unpin(ref);
+  const store::RecordIndex& index = links_.store->index();
   if (index.is_current(ref) && index.entry(ref).holds > 0) return;
-  while (args_.store->erase(ref, kOtherTag) == store::Begun::busy) args_.mover->pump(kWaitNs);
+  while (links_.store->erase(ref, kOtherTag) == store::Begun::busy) links_.mover->pump(kWaitNs);
 }
 
 void Extents::on_event(const store::Event& event) {
@@ -86,18 +86,19 @@ void Extents::on_event(const store::Event& event) {
   const u32 head = static_cast<u32>((event.tag - kFirstPutTag) / records_of_head);
   const u32 record = static_cast<u32>((event.tag - kFirstPutTag) % records_of_head);
   // In a full store it may have given way to another already.
-  if (event.outcome == store::Outcome::ok && args_.store->index().is_current(event.ref)) {
-    args_.store->pin(event.ref);
+  if (event.outcome == store::Outcome::ok && links_.store->index().is_current(event.ref)) {
+    links_.store->pin(event.ref);
     heads_.records(head)[record] = event.ref;
   } else {
-    heads_[head].is_broken[record / args_.shape.records_max] = true;
+    heads_[head].is_broken[record / links_.shape.records_max] = true;
   }
 }
 
 // ---- Building -----------------------------------------------------------------------------------
 
 void Extents::forget_orders(u32 head, u32 begin) {
-  for (store::RecordRef& ref : heads_.records(head).subspan(u64{begin} * args_.shape.records_max)) {
+  for (store::RecordRef& ref :
+       heads_.records(head).subspan(u64{begin} * links_.shape.records_max)) {
     if (ref.frame_idx != store::kNoFrame) erase(ref);
     ref = {};
   }
@@ -110,32 +111,32 @@ void Extents::forget(u32 head) {
 
 void Extents::leave(u32 head) {
   for (store::RecordRef& ref : heads_.records(head)) {
-    if (ref.frame_idx != store::kNoFrame) args_.store->unpin(ref);
+    if (ref.frame_idx != store::kNoFrame) links_.store->unpin(ref);
     ref = {};
   }
   heads_[head] = {};
 }
 
 void Extents::begin(u32 head, u32 slot_begin, u32 slot_end, const ExtentName& name) {
-  TARN_ASSERT(slot_end - slot_begin <= u64{args_.shape.records_max} * args_.shape.record_tokens);
+  TARN_ASSERT(slot_end - slot_begin <= u64{links_.shape.records_max} * links_.shape.record_tokens);
   forget(head);
   heads_[head].name = name;
   heads_[head].slot_begin = slot_begin;
   heads_[head].slot_end = slot_end;
 }
 
-void Extents::put(u32 head, u32 place, std::span<std::byte> tokens, u32 n_tokens) {
-  const u32 record = place / args_.shape.record_tokens;
-  const u32 order = record / args_.shape.records_max;
-  TARN_ASSERT(heads_[head].index == nullptr && place % args_.shape.record_tokens == 0);
-  TARN_ASSERT(order < args_.shape.n_orders);
-  TARN_ASSERT(n_tokens > 0 && n_tokens <= args_.shape.record_tokens);
+void Extents::put(u32 head, u32 token_idx, std::span<std::byte> tokens, u32 n_tokens) {
+  const u32 record = token_idx / links_.shape.record_tokens;
+  const u32 order = record / links_.shape.records_max;
+  TARN_ASSERT(heads_[head].index == nullptr && token_idx % links_.shape.record_tokens == 0);
+  TARN_ASSERT(order < links_.shape.n_orders);
+  TARN_ASSERT(n_tokens > 0 && n_tokens <= links_.shape.record_tokens);
   if (heads_[head].is_broken[order]) return;
   const bool is_begun =
       write({.kind = store::Kind::extent,
-             .key = key(heads_[head].name, order + 1, record % args_.shape.records_max),
+             .key = key(heads_[head].name, order + 1, record % links_.shape.records_max),
              .payload = tokens,
-             .payload_bytes = u64{n_tokens} * args_.shape.slot_bytes,
+             .payload_bytes = u64{n_tokens} * links_.shape.slot_bytes,
              .tag = kFirstPutTag + head * heads_.records(head).size() + record},
             order);
   // While it waited, an earlier record may have failed.
@@ -143,15 +144,15 @@ void Extents::put(u32 head, u32 place, std::span<std::byte> tokens, u32 n_tokens
 }
 
 void Extents::settle() {
-  while (n_puts_ > 0) args_.mover->pump(kWaitNs);
+  while (n_puts_ > 0) links_.mover->pump(kWaitNs);
 }
 
 void Extents::finish(u32 head, const void* index) {
   TARN_ASSERT(n_puts_ == 0);
   ExtentHead& h = heads_[head];
-  for (; h.n_orders < args_.shape.n_orders && !h.is_broken[h.n_orders]; ++h.n_orders) {
-    const u32 begin = h.n_orders * args_.shape.records_max;
-    if (!reads_.load_record_heads(head, begin, begin + args_.shape.records_max)) break;
+  for (; h.n_orders < links_.shape.n_orders && !h.is_broken[h.n_orders]; ++h.n_orders) {
+    const u32 begin = h.n_orders * links_.shape.records_max;
+    if (!reads_.load_record_heads(head, begin, begin + links_.shape.records_max)) break;
   }
   if (h.n_orders == 0) return forget(head);
   forget_orders(head, h.n_orders);
@@ -160,17 +161,17 @@ void Extents::finish(u32 head, const void* index) {
 
 void Extents::adopt(u32 head, u32 slot_begin, u32 slot_end, u32 n_orders, const ExtentName& name,
                     const void* index) {
-  const u32 record_tokens = args_.shape.record_tokens, n_tokens = slot_end - slot_begin;
+  const u32 record_tokens = links_.shape.record_tokens, n_tokens = slot_end - slot_begin;
   begin(head, slot_begin, slot_end, name);
-  for (u32 order = 0; order < args_.shape.n_orders; ++order) {
+  for (u32 order = 0; order < links_.shape.n_orders; ++order) {
     heads_[head].is_broken[order] = order >= n_orders;
     for (u32 i = 0; i < ceil_div(n_tokens, record_tokens); ++i) {
       const u64 n_bytes =
-          u64{std::min(record_tokens, n_tokens - i * record_tokens)} * args_.shape.slot_bytes;
+          u64{std::min(record_tokens, n_tokens - i * record_tokens)} * links_.shape.slot_bytes;
       const auto ref = find_pinned(key(name, order + 1, i), store::Kind::extent);
-      if (ref) heads_.records(head)[order * args_.shape.records_max + i] = *ref;
-      const bool is_ours = ref && args_.store->head_bytes(*ref) == kSectorBytes &&
-                           args_.store->index().entry(*ref).payload_bytes == n_bytes;
+      if (ref) heads_.records(head)[order * links_.shape.records_max + i] = *ref;
+      const bool is_ours = ref && links_.store->head_bytes(*ref) == kSectorBytes &&
+                           links_.store->index().entry(*ref).payload_bytes == n_bytes;
       if (!is_ours) heads_[head].is_broken[order] = true;
     }
   }
@@ -199,11 +200,11 @@ void Extents::put_codebook(const store::Key& owner, u32 head, std::span<std::byt
 u64 Extents::read_codebook(const store::Key& owner, u32 head, std::span<std::byte> out) {
   const auto ref = find_codebook(owner, head);
   if (!ref) return 0;
-  const u64 n_bytes = args_.store->index().entry(*ref).payload_bytes;
+  const u64 n_bytes = links_.store->index().entry(*ref).payload_bytes;
   const u64 n_sectors = ceil_div(n_bytes, kSectorBytes);
   const bool is_read =
       n_sectors * kSectorBytes <= out.size() && reads_.read(*ref, n_sectors, out.data());
-  args_.store->unpin(*ref);
+  links_.store->unpin(*ref);
   stats_.n_codebooks_read += is_read;
   return is_read ? n_bytes : 0;
 }
@@ -213,7 +214,7 @@ void Extents::erase_codebook(const store::Key& owner, u32 head) {
 }
 
 void Extents::touch_codebook(const store::Key& owner, u32 head) {
-  if (const auto ref = find_codebook(owner, head)) args_.store->unpin(*ref);
+  if (const auto ref = find_codebook(owner, head)) links_.store->unpin(*ref);
 }
 
 }  // namespace tarn::kv

@@ -1,13 +1,13 @@
 // K and V of a session's middle once more on disk, ordered by pairs of codes, as selection reads
 // them. What a step wants of a (layer, KV head) are all tokens of its best pairs: a few runs here,
 // and about as many sectors as tokens in the order of slots. A pair's tokens are neighbours, slots
-// ascending, so the codes in memory tell each token's place, and no permutation is kept.
+// ascending, so the codes in memory tell each token's index, and no permutation is kept.
 //
 //   record    kind extent, of one head: record_tokens tokens of `slot_bytes` (K, V) without gaps.
 //             Its key follows from what was drawn when it was laid out, so no later order is
 //             mistaken for it
 //   orders    a head's tokens lie there in one order of pairs or in two, so that what is scattered
-//             in one may be a run in the other. A place counts over both: order 1 begins at
+//             in one may be a run in the other. An index counts over both: order 1 begins at
 //             order_tokens(). Order 0 may be there alone, never order 1
 //   groups    stay as they are. What an extent cannot give comes from them
 //   building  begin(), put() and settle() record by record, finish(); or adopt()
@@ -32,7 +32,7 @@ namespace tarn::kv {
 
 class Extents {
  public:
-  struct Args {
+  struct Links {
     ExtentShape shape{};
     store::Store* store = nullptr;
     Mover* mover = nullptr;  // whose pump() brings our events
@@ -40,10 +40,10 @@ class Extents {
     u64 daily_write_bytes = 0;  // the store's
     u64 nonce = 0;              // of this opening of the store: keys never repeat
   };
-  void init(const Args& args, std::span<std::byte> region);
+  void init(const Links& links, std::span<std::byte> region);
   store::Key draw_key();
-  bool is_on() const { return args_.shape.is_on(); }
-  const ExtentShape& shape() const { return args_.shape; }
+  bool is_on() const { return links_.shape.is_on(); }
+  const ExtentShape& shape() const { return links_.shape; }
   std::span<std::byte> landing() const { return heads_.landing(); }  // for the disk to register
 
   // A head's extent of slots [slot_begin, slot_end) begins anew; the old one is erased, unless
@@ -52,8 +52,8 @@ class Extents {
   // As in ExtentHeads; whoever builds fills it.
   std::span<u32> firsts(u32 head, u32 order) const { return heads_.firsts(head, order); }
   std::span<const u32> firsts(u32 head) const { return heads_.firsts(head); }
-  // The record that begins at this place; `tokens` is a whole one's memory, ours until settle().
-  void put(u32 head, u32 place, std::span<std::byte> tokens, u32 n_tokens);
+  // The record that begins at this token; `tokens` is a whole one's memory, ours until settle().
+  void put(u32 head, u32 token_idx, std::span<std::byte> tokens, u32 n_tokens);
   // Waits for what was put. What fails leaves its head without that order.
   void settle();
   // It is whole, and of the index at this address.
@@ -81,7 +81,7 @@ class Extents {
   const ExtentStats& stats() const { return stats_; }
 
  private:
-  store::Key key(const ExtentName& name, u64 order, u64 place) const;
+  store::Key key(const ExtentName& name, u64 order, u64 token_idx) const;
   std::optional<store::RecordRef> find_pinned(const store::Key& key, store::Kind kind);
   std::optional<store::RecordRef> find_codebook(const store::Key& owner, u32 head) {
     return find_pinned(key({.owner = owner, .head = head}, 0, 0), store::Kind::codebook);
@@ -90,7 +90,7 @@ class Extents {
   void erase(store::RecordRef ref);
   void forget_orders(u32 head, u32 begin);
 
-  Args args_{};
+  Links links_{};
   ExtentHeads heads_{};
   ExtentReads reads_{};
   u32 n_puts_ = 0;  // under way

@@ -118,8 +118,8 @@ bool Mover::drop_idle(bool wanted_too) {
   return true;
 }
 
-// No further than two pin sets of what is not here: each frame that is filled earlier is one less in
-// which a part of the cycle stays.
+// No further than two pin sets of what is not here: each frame that is filled earlier is one less
+// in which a part of the cycle stays.
 void Mover::work_ahead() {
   while (uses_.has_ahead() && residency_->stats().n_unused < 2 * args_.pin_set_groups) {
     const u32 group_idx = uses_.ahead_group();

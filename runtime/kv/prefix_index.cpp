@@ -7,21 +7,21 @@
 
 namespace tarn::kv {
 
-void PrefixIndex::init(Carver& carver, const Args& args) {
+void PrefixIndex::init(Carver& carver, const Sizes& sizes) {
   *this = PrefixIndex();
-  args_ = args;
-  nodes_ = carver.take<Node>("pages", args.n_pages);
-  token_ids_ = carver.take<u32>("token ids", u64{args.n_pages} * args.page_tokens);
-  groups_ = carver.take<GroupRef>("page groups", u64{args.n_pages} * args.n_cache_layers);
-  buckets_ = carver.take<u32>("buckets", std::bit_ceil(u64{args.n_pages}));
-  free_.init(carver, args.n_pages);
+  sizes_ = sizes;
+  nodes_ = carver.take<Node>("pages", sizes.n_pages);
+  token_ids_ = carver.take<u32>("token ids", u64{sizes.n_pages} * sizes.page_tokens);
+  groups_ = carver.take<GroupRef>("page groups", u64{sizes.n_pages} * sizes.n_cache_layers);
+  buckets_ = carver.take<u32>("buckets", std::bit_ceil(u64{sizes.n_pages}));
+  free_.init(carver, sizes.n_pages);
   std::ranges::fill(nodes_, Node{});
   std::ranges::fill(buckets_, kNoPage);
 }
 
 store::Key PrefixIndex::chain_of(const store::Key& root, u32 before,
                                  std::span<const u32> token_ids) const {
-  return store::chain_key(*args_.secret, before == kNoPage ? root : nodes_[before].chain,
+  return store::chain_key(*sizes_.secret, before == kNoPage ? root : nodes_[before].chain,
                           token_ids);
 }
 
@@ -49,19 +49,19 @@ void PrefixIndex::note_hit(u32 page, u32 before) {
 }
 
 u32 PrefixIndex::add(const NewPage& page, const Sequence& sequence, u32 at) {
-  TARN_ASSERT(page.token_ids.size() == args_.page_tokens);
+  TARN_ASSERT(page.token_ids.size() == sizes_.page_tokens);
   const u32 idx = free_.take();
   Node& node = nodes_[idx];
   node = {.chain = page.chain,
           .used_at = ++use_count_,
           .before = page.before,
-          .n_held = args_.n_cache_layers,
+          .n_held = sizes_.n_cache_layers,
           .is_listed = page.is_listed && find(page.chain, page.token_ids) == kNoPage};
-  std::ranges::copy(page.token_ids, &token_ids_[u64{idx} * args_.page_tokens]);
-  for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
+  std::ranges::copy(page.token_ids, &token_ids_[u64{idx} * sizes_.page_tokens]);
+  for (u32 layer = 0; layer < sizes_.n_cache_layers; ++layer) {
     const GroupRef group = sequence.group(layer, at);
-    groups_[u64{idx} * args_.n_cache_layers + layer] = group;
-    args_.pool->set_page(group, idx, layer);
+    groups_[u64{idx} * sizes_.n_cache_layers + layer] = group;
+    sizes_.pool->set_page(group, idx, layer);
   }
   if (page.before != kNoPage) ++nodes_[page.before].n_children;
   if (!node.is_listed) return idx;
@@ -100,20 +100,20 @@ void PrefixIndex::leave_tree(u32 page) {
 // Its groups go on without it.
 void PrefixIndex::on_reopen(u32 page) {
   TARN_ASSERT(!is_idle(page));
-  for (const GroupRef group : groups(page)) args_.pool->set_page(group, kNoPage, 0);
+  for (const GroupRef group : groups(page)) sizes_.pool->set_page(group, kNoPage, 0);
   leave_tree(page);
 }
 
 void PrefixIndex::drop(u32 page) {
   TARN_ASSERT(is_idle(page) && nodes_[page].is_listed);
-  for (const GroupRef group : groups(page)) args_.pool->free_idle(group);
+  for (const GroupRef group : groups(page)) sizes_.pool->free_idle(group);
   leave_tree(page);
 }
 
 bool PrefixIndex::on_released(u32 page) {
   Node& node = nodes_[page];
   TARN_ASSERT(node.n_held > 0);
-  const bool stays = node.is_listed && args_.keeps_idle;
+  const bool stays = node.is_listed && sizes_.keeps_idle;
   if (--node.n_held > 0) return stays;
   if (!stays) {
     leave_tree(page);
@@ -170,7 +170,7 @@ void PrefixIndex::check_invariants() const {
   for (u32 page = 0; page < nodes_.size(); ++page) {
     const Node& node = nodes_[page];
     const bool is_free = node.n_held == 0 && !node.is_listed;
-    TARN_ASSERT(node.n_held == 0 || node.n_held == args_.n_cache_layers);
+    TARN_ASSERT(node.n_held == 0 || node.n_held == sizes_.n_cache_layers);
     n_ordered += node.is_ordered;
     n_unwanted += node.is_ordered && !node.is_wanted;
     TARN_ASSERT(node.is_ordered == (node.n_held == 0 && node.is_listed && node.n_children == 0));

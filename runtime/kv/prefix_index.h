@@ -28,7 +28,7 @@ namespace tarn::kv {
 
 class PrefixIndex final : public PageOwner {
  public:
-  struct Args {
+  struct Sizes {
     u32 n_pages = 0, n_cache_layers = 0, page_tokens = 0;
     bool keeps_idle = false;  // else a page goes with its last sequence
     GroupPool* pool = nullptr;
@@ -46,16 +46,16 @@ class PrefixIndex final : public PageOwner {
     bool is_wanted = false;  // asked for again, or on the disk in part: worth its bytes there
     bool is_ordered = false;
   };
-  void init(Carver& carver, const Args& args);
+  void init(Carver& carver, const Sizes& sizes);
 
-  const store::Secret& secret() const { return *args_.secret; }
+  const store::Secret& secret() const { return *sizes_.secret; }
   // The key of these tokens behind the page `before`; kNoPage: behind none, under the root.
   store::Key chain_of(const store::Key& root, u32 before, std::span<const u32> token_ids) const;
   // The listed page of this key and these tokens; kNoPage: there is none.
   u32 find(const store::Key& chain, std::span<const u32> token_ids) const;
   // Its groups, one a cache layer.
   std::span<const GroupRef> groups(u32 page) const {
-    return groups_.subspan(u64{page} * args_.n_cache_layers, args_.n_cache_layers);
+    return groups_.subspan(u64{page} * sizes_.n_cache_layers, sizes_.n_cache_layers);
   }
   // A sequence is about to take the found page, behind `before`.
   void note_hit(u32 page, u32 before);
@@ -75,24 +75,24 @@ class PrefixIndex final : public PageOwner {
   void drop(u32 page);
 
   u32 page_of(const Sequence& sequence, u32 at) const {
-    return args_.pool->page_of(sequence.group(0, at).idx);
+    return sizes_.pool->page_of(sequence.group(0, at).idx);
   }
   const Node& node(u32 page) const { return nodes_[page]; }
   std::span<const u32> token_ids(u32 page) const {
-    return token_ids_.subspan(u64{page} * args_.page_tokens, args_.page_tokens);
+    return token_ids_.subspan(u64{page} * sizes_.page_tokens, sizes_.page_tokens);
   }
   // Of the record of a group that is part of a page, and the token ids that it carries.
-  u32 page_of(u32 group_idx) const { return args_.pool->page_of(group_idx); }
+  u32 page_of(u32 group_idx) const { return sizes_.pool->page_of(group_idx); }
   store::Key group_key(u32 group_idx) const {
-    return store::layer_key(*args_.secret, nodes_[page_of(group_idx)].chain,
-                            args_.pool->layer_in_page(group_idx));
+    return store::layer_key(*sizes_.secret, nodes_[page_of(group_idx)].chain,
+                            sizes_.pool->layer_in_page(group_idx));
   }
   bool is_idle(u32 page) const { return nodes_[page].n_held == 0; }
   void set_wanted(u32 page);
   bool has_unwanted() const { return n_unwanted_ > 0; }  // in the order
   u32 oldest() const { return oldest_; }  // of the order: it leaves first. kNoPage: there is none
   u64 n_uses() const { return use_count_; }  // grows whenever the order changes
-  u32 n_pages() const { return args_.n_pages - free_.n_free(); }
+  u32 n_pages() const { return sizes_.n_pages - free_.n_free(); }
   void check_invariants() const;
 
   // PageOwner.
@@ -106,7 +106,7 @@ class PrefixIndex final : public PageOwner {
   void leave_order(u32 page);
   void leave_tree(u32 page);
 
-  Args args_{};
+  Sizes sizes_{};
   std::span<Node> nodes_{};       // [n_pages]
   std::span<u32> token_ids_{};    // [n_pages, page_tokens]
   std::span<GroupRef> groups_{};  // [n_pages, n_cache_layers]

@@ -7,8 +7,8 @@
 namespace tarn::kv {
 
 bool Prefixes::is_in(u32 page, Where where) const {
-  return args_.tiers != nullptr && std::ranges::any_of(index_.groups(page), [&](GroupRef group) {
-           return args_.tiers->residency.where(group.idx) == where;
+  return links_.tiers != nullptr && std::ranges::any_of(index_.groups(page), [&](GroupRef group) {
+           return links_.tiers->residency.where(group.idx) == where;
          });
 }
 
@@ -43,27 +43,27 @@ bool Prefixes::is_here(const Sequence& sequence, u32 at) const {
 
 // Whether it is one that we would have written: a read compares the token ids too.
 std::optional<store::RecordRef> Prefixes::record(const store::Key& chain, u32 cache_layer) const {
-  if (args_.tiers == nullptr) return std::nullopt;
-  const store::Store& store = args_.tiers->store.store();
+  if (links_.tiers == nullptr) return std::nullopt;
+  const store::Store& store = links_.tiers->store.store();
   const auto ref = store.find(store::layer_key(store.secret(), chain, cache_layer));
   if (!ref) return std::nullopt;
   const store::IndexEntry& entry = store.index().entry(*ref);
   const bool is_ours = entry.kind == store::Kind::group &&
-                       entry.payload_bytes == args_.pool->shape().group_bytes() &&
-                       entry.n_tokens == args_.pool->shape().page_tokens;
+                       entry.payload_bytes == links_.pool->shape().group_bytes() &&
+                       entry.n_tokens == links_.pool->shape().page_tokens;
   return is_ours ? ref : std::nullopt;
 }
 
 bool Prefixes::has(const store::Key& chain, std::span<const u32> page_ids) const {
   if (index_.find(chain, page_ids) != kNoPage) return true;
   u32 layer = 0;
-  while (layer < args_.n_cache_layers && record(chain, layer)) ++layer;
-  return layer == args_.n_cache_layers;
+  while (layer < links_.n_cache_layers && record(chain, layer)) ++layer;
+  return layer == links_.n_cache_layers;
 }
 
 bool Prefixes::take_page(Sequence& sequence, const store::Key& chain, u32 before,
                          std::span<const u32> page_ids, u32 n_from_disk_max, Reused* reused) {
-  const u32 page_tokens = args_.pool->shape().page_tokens, at = sequence.n_slots() / page_tokens;
+  const u32 page_tokens = links_.pool->shape().page_tokens, at = sequence.n_slots() / page_tokens;
   const u32 found = find_page(chain, page_ids);
   if (found == kNoPage && !record(chain, 0)) return false;
   const bool from_disk = found == kNoPage || is_away(found);
@@ -87,8 +87,9 @@ bool Prefixes::take_page(Sequence& sequence, const store::Key& chain, u32 before
 Reused Prefixes::take(Sequence& sequence, const store::Key& root, std::span<const u32> ids,
                       u32 n_from_disk_max) {
   Reused reused{};
-  if (!args_.reuses) return reused;
-  const u32 page_tokens = args_.pool->shape().page_tokens, begin = sequence.n_slots() / page_tokens;
+  if (!links_.reuses) return reused;
+  const u32 page_tokens = links_.pool->shape().page_tokens,
+            begin = sequence.n_slots() / page_tokens;
   u32 before = begin == 0 ? kNoPage : index_.page_of(sequence, begin - 1);
   if (begin > 0 && before == kNoPage) return reused;  // of no tokens that we know
   for (u32 at = begin; u64{at + 1} * page_tokens <= ids.size(); ++at) {
@@ -101,9 +102,9 @@ Reused Prefixes::take(Sequence& sequence, const store::Key& root, std::span<cons
 }
 
 Reused Prefixes::cached(const store::Key& root, std::span<const u32> ids) const {
-  const u32 page_tokens = args_.pool->shape().page_tokens;
+  const u32 page_tokens = links_.pool->shape().page_tokens;
   Reused there{};
-  if (!args_.reuses) return there;
+  if (!links_.reuses) return there;
   store::Key chain = root;
   for (u64 n = 0; n + page_tokens <= ids.size(); n += page_tokens) {
     const auto page_ids = ids.subspan(n, page_tokens);
@@ -117,8 +118,8 @@ Reused Prefixes::cached(const store::Key& root, std::span<const u32> ids) const 
 }
 
 void Prefixes::park(Sequence& sequence) {
-  const u32 n_pages = sequence.n_slots() / args_.pool->shape().page_tokens;
-  for (u32 at = 0; args_.tiers != nullptr && at < n_pages; ++at) {
+  const u32 n_pages = sequence.n_slots() / links_.pool->shape().page_tokens;
+  for (u32 at = 0; links_.tiers != nullptr && at < n_pages; ++at) {
     const u32 page = index_.page_of(sequence, at);
     if (page != kNoPage && index_.node(page).is_listed) index_.set_wanted(page);
   }
@@ -127,14 +128,14 @@ void Prefixes::park(Sequence& sequence) {
 
 void Prefixes::list(Sequence& sequence, const store::Key& root, std::span<const u32> ids, u32 begin,
                     u32 end) {
-  const u32 page_tokens = args_.pool->shape().page_tokens;
+  const u32 page_tokens = links_.pool->shape().page_tokens;
   for (u32 at = begin; at < end; ++at) {
     const u32 before = at == 0 ? kNoPage : index_.page_of(sequence, at - 1);
     if (at > 0 && before == kNoPage) return;  // of no tokens that we know
     if (index_.page_of(sequence, at) != kNoPage) continue;
     const auto page_ids = ids.subspan(u64{at} * page_tokens, page_tokens);
     const store::Key chain = index_.chain_of(root, before, page_ids);
-    u32 there = args_.reuses ? find_page(chain, page_ids) : kNoPage;
+    u32 there = links_.reuses ? find_page(chain, page_ids) : kNoPage;
     if (there != kNoPage && is_away(there) && index_.is_idle(there)) {
       index_.drop(there);  // it need not be read any more
       there = kNoPage;
@@ -150,17 +151,17 @@ void Prefixes::list(Sequence& sequence, const store::Key& root, std::span<const 
 
 // A quarter of the groups may be asked for at once. A parent leaves behind its last child.
 void Prefixes::save_idle() {
-  const u32 n_wanted = args_.pool->groups_max() / 4;
-  u32 n_groups = args_.pool->groups_free() - args_.pool->groups_idle();
+  const u32 n_wanted = links_.pool->groups_max() / 4;
+  u32 n_groups = links_.pool->groups_free() - links_.pool->groups_idle();
   const u64 looked_at = index_.n_uses() << 24 ^ n_groups;
-  if (args_.tiers == nullptr || n_groups >= n_wanted || looked_at == looked_at_) return;
-  Mover& mover = args_.tiers->mover;
-  const Residency& residency = args_.tiers->residency;
+  if (links_.tiers == nullptr || n_groups >= n_wanted || looked_at == looked_at_) return;
+  Mover& mover = links_.tiers->mover;
+  const Residency& residency = links_.tiers->residency;
   for (u32 leaf = index_.oldest(); leaf != kNoPage; leaf = index_.node(leaf).younger) {
     u32 page = leaf;
     for (; page != kNoPage && n_groups < n_wanted; page = index_.node(page).before) {
       if (!index_.is_idle(page) || index_.node(page).n_children > 1) break;
-      n_groups += args_.n_cache_layers;
+      n_groups += links_.n_cache_layers;
       for (const GroupRef group : index_.groups(page)) {
         const bool is_dirty = residency.where(group.idx) == Where::memory;
         if (!is_dirty || !index_.node(page).is_wanted) continue;

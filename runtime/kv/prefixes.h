@@ -19,13 +19,13 @@ namespace tarn::kv {
 
 class Prefixes {
  public:
-  struct Args {
+  struct Links {
     GroupPool* pool = nullptr;
     Tiers* tiers = nullptr;  // nullptr: all KV is in memory
     u32 n_cache_layers = 0;
     bool reuses = false;  // else nothing is found
   };
-  void init(const Args& args) { args_ = args; }
+  void init(const Links& links) { links_ = links; }
   PrefixIndex& index() { return index_; }
   const PrefixIndex& index() const { return index_; }
 
@@ -67,21 +67,21 @@ class Prefixes {
   bool is_in(u32 page, Where where) const;
   std::optional<store::RecordRef> record(const store::Key& chain, u32 cache_layer) const;
 
-  Args args_{};
+  Links links_{};
   PrefixIndex index_{};
   u64 looked_at_ = ~u64{0};  // where save_idle() found nothing to write
 };
 
 template <class Find>
 bool Prefixes::adopt_records(Sequence& sequence, Find&& find) {
-  const u32 page_tokens = args_.pool->shape().page_tokens, at = sequence.n_slots() / page_tokens;
-  for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
+  const u32 page_tokens = links_.pool->shape().page_tokens, at = sequence.n_slots() / page_tokens;
+  for (u32 layer = 0; layer < links_.n_cache_layers; ++layer) {
     const std::optional<store::RecordRef> ref = find(layer);
     if (!ref) {
       sequence.abandon();
       return false;
     }
-    args_.tiers->residency.adopt(sequence.group(layer, at).idx, *ref);
+    links_.tiers->residency.adopt(sequence.group(layer, at).idx, *ref);
   }
   sequence.commit(page_tokens);
   return true;

@@ -17,17 +17,17 @@ constexpr bool has_record(Where where) {
 
 }  // namespace
 
-void Residency::init(Carver& carver, const Args& args) {
-  TARN_ASSERT(args.n_groups < kNone);
-  args_ = args;
-  entries_ = carver.take<Entry>("entries", args.n_groups);
-  queue_.init(carver, args.n_groups);
-  free_frames_.init(carver, args.n_frames);
-  TARN_ASSERT(args.frames.size() >= n_frames() * shape().group_bytes());
-  TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.frames.data()) % 4096 == 0);
+void Residency::init(Carver& carver, const Memory& memory) {
+  TARN_ASSERT(memory.n_groups < kNone);
+  memory_ = memory;
+  entries_ = carver.take<Entry>("entries", memory.n_groups);
+  queue_.init(carver, memory.n_groups);
+  free_frames_.init(carver, memory.n_frames);
+  TARN_ASSERT(memory.frames.size() >= n_frames() * shape().group_bytes());
+  TARN_ASSERT(reinterpret_cast<std::uintptr_t>(memory.frames.data()) % 4096 == 0);
   std::ranges::fill(entries_, Entry{});
   stats_ = {};
-  stats_.counts[static_cast<u32>(Where::free)] = args.n_groups;
+  stats_.counts[static_cast<u32>(Where::free)] = memory.n_groups;
 }
 
 // Every edge. What follows from the states alone is done here: the frame that a group has, whether
@@ -37,7 +37,7 @@ void Residency::move(u32 group_idx, Where to) {
   const Where from = entry.where;
   queue_.remove(group_idx);
   if (has_record(from) && !has_record(to)) {
-    args_.store->unpin(entry.record);
+    memory_.store->unpin(entry.record);
     entry.record = {};
   }
   if (!has_frame(from) && has_frame(to)) entry.frame = free_frames_.take();
@@ -88,7 +88,7 @@ void Residency::on_acquire(u32 group_idx) {
 void Residency::adopt(u32 group_idx, store::RecordRef record) {
   Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.where == Where::reserved);
-  args_.store->pin(record);
+  memory_.store->pin(record);
   entry.record = record;
   move(group_idx, Where::disk);
 }
@@ -154,7 +154,7 @@ Ticket Residency::begin_storing(u32 group_idx) {
 void Residency::end_storing(const Ticket& ticket, store::RecordRef record) {
   Entry& entry = current(ticket, Where::storing);
   const bool is_published = record.frame_idx != store::kNoFrame;
-  if (is_published) args_.store->pin(record);
+  if (is_published) memory_.store->pin(record);
   entry.record = record;
   move(ticket.group_idx, is_published ? Where::both : Where::memory);
 }

@@ -64,13 +64,13 @@ enum class LoadEnd : u8 {
 
 class Residency final : public GroupMemory {
  public:
-  struct Args {
+  struct Memory {
     GroupShape shape{};
     u32 n_groups = 0, n_frames = 0;
     std::span<std::byte> frames{};  // of one group's size each; at a multiple of 4 KiB
     store::Store* store = nullptr;
   };
-  void init(Carver& carver, const Args& args);
+  void init(Carver& carver, const Memory& memory);
 
   // GroupMemory. A reserved group gets a free frame at its first use.
   u8* group(u32 group_idx) override;
@@ -89,11 +89,11 @@ class Residency final : public GroupMemory {
   };
   const Entry& entry(u32 group_idx) const { return entries_[group_idx]; }
   Where where(u32 group_idx) const { return entries_[group_idx].where; }
-  const GroupShape& shape() const { return args_.shape; }
+  const GroupShape& shape() const { return memory_.shape; }
   u32 n_frames() const { return free_frames_.size(); }
   u32 n_free_frames() const { return free_frames_.n_free(); }
   std::span<std::byte> frame(u32 frame) const {
-    return args_.frames.subspan(frame * shape().group_bytes(), shape().group_bytes());
+    return memory_.frames.subspan(frame * shape().group_bytes(), shape().group_bytes());
   }
   const ResidencyStats& stats() const { return stats_; }
   EvictionQueue& queue() { return queue_; }
@@ -123,7 +123,7 @@ class Residency final : public GroupMemory {
   void enqueue(u32 group_idx);
   Entry& current(const Ticket& ticket, Where where);
 
-  Args args_{};
+  Memory memory_{};
   FreeList free_frames_{};
   EvictionQueue queue_{};
   std::span<Entry> entries_{};  // [n_groups]

@@ -10,7 +10,7 @@
 //   results   do not depend on it: it holds bytes that were verified, of slots that do not change
 //   thread    one at a time
 //
-// Invariant: entries ascend by slot; no two have one place; n <= capacity.
+// Invariant: entries ascend by slot; no two have one cell; n <= capacity.
 #pragma once
 
 #include <span>
@@ -30,16 +30,16 @@ class SlotCache {
   // Keeps what lies before the slot.
   void truncate(u32 slot_end);
 
-  // A wanted slot that is here: where, and its place in what the caller gets.
+  // A wanted slot that is here: its cell, and its rank among the wanted ones.
   struct Found {
-    u32 at = 0;
-    u32 place = 0;
+    u32 cell = 0;
+    u32 rank = 0;
   };
   // One step's look-up. Of the wanted ones, ascending, those that are here go to the end of
   // `found`, which has room for all, and the others to the front of `wanted`; returns how many the
   // latter are.
   u32 take(std::span<WantedSlot> wanted, std::span<Found> found);
-  // After take(), before put(): copies them to `out` + place * slot bytes.
+  // After take(), before put(): copies them to `out` + rank * slot bytes.
   void copy(std::span<const Found> found, u8* out) const;
   // After take(): puts in as many of the missing ones as are warmer than what must go for them.
   void put(std::span<const WantedSlot> missing, const u8* bytes);
@@ -47,17 +47,17 @@ class SlotCache {
  private:
   struct Entry {
     u32 slot = 0;
-    u16 place = 0;
+    u16 cell = 0;
     u8 heat = 0;
   };
-  static constexpr u32 kPlacesMax = 65535;
+  static constexpr u32 kCellsMax = 65535;
   static constexpr u32 kUse = 32;  // of heat
 
-  u32 make_room(u32 n_wanted, std::span<u16> places);
+  u32 make_room(u32 n_wanted, std::span<u16> cells);
 
   std::span<Entry> entries_{};  // [capacity]
   std::span<Entry> merged_{};   // [capacity], scratch of put()
-  std::span<u16> places_{};     // [capacity], likewise
+  std::span<u16> cells_{};      // [capacity], likewise
   u8* bytes_ = nullptr;         // [capacity, slot_bytes]
   u32 capacity_ = 0, slot_bytes_ = 0, n_ = 0;
   u32 n_puts_ = 0;

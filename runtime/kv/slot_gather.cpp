@@ -59,7 +59,7 @@ u64 copy_wanted(const GatherArgs& args, const GroupShape& shape, u32 group, cons
     const u8* page = bytes + head * shape.page_bytes();
     const auto wanted = in_group(args.wanted[head], shape.page_tokens, group);
     for (const WantedSlot& w : wanted) {
-      std::memcpy(args.out[head] + w.place * slot_bytes,
+      std::memcpy(args.out[head] + w.rank * slot_bytes,
                   page + w.slot % shape.page_tokens * slot_bytes, slot_bytes);
     }
     n_bytes += wanted.size() * slot_bytes;

@@ -26,7 +26,7 @@ WorkerScratch WorkerScratch::carve(Carver& carver, const SelectShape& shape) {
       .gathered = carver.take<u8>("gathered", n_gathered * page_bytes).data(),
       .gathered_pages = carver.take<const u8*>("their pages", n_gathered).data(),
       .state = carver.take<f32>("state", n_host * shape.state_bytes / sizeof(f32)).data()};
-  for (u64 page = 0; page < n_gathered && carver.places(); ++page) {
+  for (u64 page = 0; page < n_gathered && carver.carves(); ++page) {
     mine.gathered_pages[page] = mine.gathered + page * page_bytes;
   }
   return mine;
@@ -67,7 +67,7 @@ FetchMemory FetchMemory::carve(Carver& carver, const SelectShape& shape) {
                           .readings = carver.take<kv::ExtentReading>("readings", n_heads)};
   for (u64 i = 0; i < n_heads; ++i) {
     const HeadFetch head = HeadFetch::carve(carver, shape);
-    if (carver.places()) fetch.heads[i] = head;
+    if (carver.carves()) fetch.heads[i] = head;
   }
   return fetch;
 }

@@ -290,7 +290,7 @@ void PqOrder::choose_orders(const NameArgs& args, std::span<const u32> chosen,
   const u32 last_byte = shape.slot_bytes - 1;
   u32 n_pairs = 0;
   for (u32 i = 0; i < n; ++i) {
-    const u32 place = places[i].place;
+    const u32 place = places[i].token_idx;
     const u16 pair = pair_at(pq, chosen[places[i].rank]);
     const u32 in_1 = place_in_1(place, pair);
     if (n_pairs == 0 || pairs[n_pairs - 1].pair != pair) {
@@ -312,7 +312,7 @@ void PqOrder::choose_orders(const NameArgs& args, std::span<const u32> chosen,
   std::ranges::sort(by.first(n_in_1), {}, [&](u32 i) { return firsts[1][pairs[i].pair]; });
   for (const u32 i : by.first(n_in_1)) {
     for (u32 at = begins[i]; at < begins[i + 1]; ++at) {
-      ordered[n_ordered++] = {place_in_1(places[at].place, pairs[i].pair), places[at].rank};
+      ordered[n_ordered++] = {place_in_1(places[at].token_idx, pairs[i].pair), places[at].rank};
     }
   }
   std::ranges::copy(ordered, places.begin());

@@ -165,7 +165,8 @@ step::ChosenSlots StepParts::take_fetched(const Head& h, u32 worker_idx) {
   const HeadFetch& mine = memory_.fetch().heads[h.kv_head];
   const std::span<kv::SlotCache> of_session = memory_.caches(h.run.session);
   const u64 start_ns = args_.clock->now_ns();
-  if (!turn_.is_second && memory_.extents() != nullptr) memory_.extents()->reads().place(h.kv_head);
+  if (!turn_.is_second && memory_.extents() != nullptr)
+    memory_.extents()->reads().deliver(h.kv_head);
   const bool has_lost = memory_.fetch().readings[h.kv_head].n_lost > 0;
   if (has_lost != turn_.is_second) return {};
   const u32 head = h.cache_layer * args_.spec->n_kv_heads + h.kv_head;
@@ -209,8 +210,8 @@ void StepParts::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   for (u32 i = 0; i < n_near; ++i) mine.wanted[i] = {slots[i], i};
   for (const kv::WantedSlot& missing : mine.missing.first(n_missing)) {
     const bool is_foreign = (missing.slot & PqOrder::kForeign) != 0;
-    if (is_foreign) mine.wanted[n_wanted++] = {missing.slot & ~PqOrder::kForeign, missing.place};
-    if (!is_foreign) mine.places[n_places++] = {missing.slot, missing.place};
+    if (is_foreign) mine.wanted[n_wanted++] = {missing.slot & ~PqOrder::kForeign, missing.rank};
+    if (!is_foreign) mine.places[n_places++] = {missing.slot, missing.rank};
   }
   order_.choose_orders(names, slots, mine.places.first(n_places));
   for (u32 i = n_near + n_far; i < n_chosen; ++i) mine.wanted[n_wanted++] = {slots[i], i};
@@ -264,7 +265,7 @@ Result<u32> StepParts::fetch_lost(const Layer& layer, u32 begin, u32 end) {
     const HeadFetch& mine = table.heads[kv_head];
     u32 n = 0;
     for (const kv::ExtentWant& want : table.readings[kv_head].wants) {
-      if (want.place != kv::kExtentLost) continue;
+      if (want.token_idx != kv::kExtentLost) continue;
       mine.wanted[n++] = {mine.slots[want.rank], want.rank};
     }
     std::ranges::sort(mine.wanted.first(n), {}, &kv::WantedSlot::slot);

@@ -30,65 +30,65 @@ u64 EmbeddingFile::memory_bytes(const TensorRef& table) {
          n_windows_of(row_bytes) * window_bytes(row_bytes);
 }
 
-Result<void> EmbeddingFile::open(const Args& args) {
-  TARN_ASSERT(!is_open() && args.table.row_checksums != nullptr);
+Result<void> EmbeddingFile::open(const Source& source) {
+  TARN_ASSERT(!is_open() && source.table.row_checksums != nullptr);
   const u64 io_bytes = align_up(io_backend_bytes(), kSectorBytes);
-  args_ = args;
-  if (args_.io == nullptr) {
+  source_ = source;
+  if (source_.io == nullptr) {
     TARN_TRY(const IoBackendHandle handle,
-             io_backend_create({.kind = args.io_kind, .in_flight_max = kReadsMax},
-                               args.memory.first(io_bytes)));
-    args_.io = handle.backend;
+             io_backend_create({.kind = source.io_kind, .in_flight_max = kReadsMax},
+                               source.memory.first(io_bytes)));
+    source_.io = handle.backend;
     owns_io_ = true;
   }
-  Result<IoFile> file = args_.io->open({.path = args.path});
+  Result<IoFile> file = source_.io->open({.path = source.path});
   if (!file) {
     close();
     return fail(file.error());
   }
   file_ = *file;
   crc_ = &crc32c_ways()[0];
-  row_bytes_ = kernels::row_bytes(args.table.type, args.table.k);
+  row_bytes_ = kernels::row_bytes(source.table.type, source.table.k);
   window_bytes_ = window_bytes(row_bytes_);
-  windows_ = args.memory.subspan(io_bytes);
-  n_windows_ = std::min(n_windows_of(row_bytes_), args_.io->in_flight_max());
+  windows_ = source.memory.subspan(io_bytes);
+  n_windows_ = std::min(n_windows_of(row_bytes_), source_.io->in_flight_max());
   TARN_ASSERT(n_windows_ * window_bytes_ <= windows_.size());
   return {};
 }
 
 void EmbeddingFile::close() {
-  if (args_.io != nullptr && file_.index >= 0) args_.io->close(file_);
-  if (owns_io_) io_backend_destroy(args_.io);
+  if (source_.io != nullptr && file_.index >= 0) source_.io->close(file_);
+  if (owns_io_) io_backend_destroy(source_.io);
   owns_io_ = false;
   file_ = {};
-  args_ = {};
+  source_ = {};
 }
 
 bool EmbeddingFile::submit_row(u32 slot, u64 row) {
-  const u64 begin = args_.table.file_offset + row * row_bytes_;
+  const u64 begin = source_.table.file_offset + row * row_bytes_;
   const u64 read_begin = begin / kSectorBytes * kSectorBytes;
   const u64 read_bytes = align_up(begin + row_bytes_, kSectorBytes) - read_begin;
-  return args_.io->submit({.op = IoOp::read,
-                           .file = file_,
-                           .offset = read_begin,
-                           .buffer = windows_.subspan(slot * window_bytes_, read_bytes),
-                           .tag = slot});
+  return source_.io->submit({.op = IoOp::read,
+                             .file = file_,
+                             .offset = read_begin,
+                             .buffer = windows_.subspan(slot * window_bytes_, read_bytes),
+                             .tag = slot});
 }
 
 Result<void> EmbeddingFile::take(const IoCompletion& completion, u32 token, f32* out) const {
-  const u64 begin = args_.table.file_offset + token * row_bytes_;
+  const u64 begin = source_.table.file_offset + token * row_bytes_;
   const u64 lead_bytes = begin % kSectorBytes;
   if (completion.result < 0 || static_cast<u64>(completion.result) < lead_bytes + row_bytes_) {
     return fail(read_error(completion.result, begin - lead_bytes));
   }
   const std::byte* row = windows_.data() + completion.tag * window_bytes_ + lead_bytes;
-  if (crc_->bytes(row, row_bytes_) != args_.table.row_checksums[token]) {
+  if (crc_->bytes(row, row_bytes_) != source_.table.row_checksums[token]) {
     return fail({.status = Status::io_failed,
                  .hint = "the model's file has changed since the engine was opened: put the model "
                          "back and open the engine again, or set model.embedding = \"memory\"",
                  .figures = {{{"offset", begin}, {"token", token}}}});
   }
-  kernels::dequantize_row(args_.table.type, row, args_.table.k, out);
+  kernels::dequantize_row(source_.table.type, row, source_.table.k, out);
   return {};
 }
 
@@ -116,7 +116,7 @@ Result<void> EmbeddingFile::read_once(std::span<const u32> tokens, f32* out, u64
   for (u32 slot = 0; slot < n_windows_; ++slot) submit_next(slot);
   while (n_busy > 0) {
     std::array<IoCompletion, kReadsMax> completions;
-    const u32 n = args_.io->reap(completions, 1, kReapNs);
+    const u32 n = source_.io->reap(completions, 1, kReapNs);
     for (const IoCompletion& completion : std::span(completions).first(n)) {
       const u32 slot = static_cast<u32>(completion.tag);
       const u32 row = row_of[slot];

@@ -18,7 +18,7 @@ namespace tarn::model {
 
 class EmbeddingFile {
  public:
-  struct Args {
+  struct Source {
     const char* path = "";
     IoKind io_kind = IoKind::automatic;
     IoBackend* io = nullptr;  // borrowed, with nothing in flight; nullptr: one of its own
@@ -34,9 +34,9 @@ class EmbeddingFile {
   EmbeddingFile& operator=(const EmbeddingFile&) = delete;
   ~EmbeddingFile() { close(); }
 
-  Result<void> open(const Args& args);
+  Result<void> open(const Source& source);
   void close();
-  bool is_open() const { return args_.io != nullptr; }
+  bool is_open() const { return source_.io != nullptr; }
 
   // out[i] = row tokens[i], [k] f32 at out + i * stride. A read that fails is repeated. On an error
   // nothing is in flight and rows of `out` are undefined: io_failed with the remedy.
@@ -49,7 +49,7 @@ class EmbeddingFile {
   bool submit_row(u32 slot, u64 row);
   Result<void> take(const IoCompletion& completion, u32 token, f32* out) const;
 
-  Args args_{};
+  Source source_{};
   bool owns_io_ = false;
   IoFile file_{};
   const Crc32c* crc_ = nullptr;

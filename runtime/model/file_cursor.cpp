@@ -24,10 +24,10 @@ Error read_error(i64 result, u64 offset) {
       .figures = {{{"offset", offset}, {"bytes", static_cast<u64>(result)}}}};
 }
 
-FileCursor::FileCursor(const Args& args)
-    : args_(args), offset_(args.begin), window_begin_(args.begin), window_end_(args.begin) {
-  TARN_ASSERT(args.window.size() % kSectorBytes == 0 && args.window.size() >= 2 * kSectorBytes);
-  TARN_ASSERT(args.begin <= args.end);
+FileCursor::FileCursor(const Range& range)
+    : range_(range), offset_(range.begin), window_begin_(range.begin), window_end_(range.begin) {
+  TARN_ASSERT(range.window.size() % kSectorBytes == 0 && range.window.size() >= 2 * kSectorBytes);
+  TARN_ASSERT(range.begin <= range.end);
 }
 
 Error FileCursor::ended_early(u64 n_bytes) const {
@@ -40,11 +40,11 @@ Error FileCursor::ended_early(u64 n_bytes) const {
 Result<const std::byte*> FileCursor::take(u64 n_bytes) {
   TARN_ASSERT(n_bytes <= take_bytes_max());
   if (n_bytes > bytes_left()) return fail(ended_early(n_bytes));
-  if (n_bytes == 0) return args_.window.data();
+  if (n_bytes == 0) return range_.window.data();
   if (offset_ < window_begin_ || offset_ + n_bytes > window_end_) {
     TARN_CHECK(refill());
   }
-  const std::byte* piece = args_.window.data() + (offset_ - window_begin_);
+  const std::byte* piece = range_.window.data() + (offset_ - window_begin_);
   offset_ += n_bytes;
   return piece;
 }
@@ -58,14 +58,14 @@ Result<void> FileCursor::skip(u64 n_bytes) {
 // Moves the window so that it begins with the sector of offset_.
 Result<void> FileCursor::refill() {
   const u64 begin = offset_ / kSectorBytes * kSectorBytes;
-  const u64 n_valid = std::min<u64>(args_.window.size(), args_.end - begin);
-  const u64 n_read = std::min<u64>(args_.window.size(), align_up(n_valid, kSectorBytes));
+  const u64 n_valid = std::min<u64>(range_.window.size(), range_.end - begin);
+  const u64 n_read = std::min<u64>(range_.window.size(), align_up(n_valid, kSectorBytes));
   window_end_ = window_begin_;  // nothing is valid if the read fails
-  IoBackend& io = *args_.io;
+  IoBackend& io = *range_.io;
   if (!io.submit({.op = IoOp::read,
-                  .file = args_.file,
+                  .file = range_.file,
                   .offset = begin,
-                  .buffer = args_.window.first(n_read)})) {
+                  .buffer = range_.window.first(n_read)})) {
     return fail({.status = Status::io_failed,
                  .hint = "the I/O backend accepted no request; it is in use elsewhere or too small",
                  .figures = {{{"in_flight_max", io.in_flight_max()}}}});

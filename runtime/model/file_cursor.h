@@ -20,7 +20,7 @@ constexpr u64 reversed_bytes(u64 bits, u64 n_bytes) {
 
 class FileCursor {
  public:
-  struct Args {
+  struct Range {
     IoBackend* io = nullptr;
     IoFile file{};
     std::span<std::byte> window{};
@@ -28,30 +28,30 @@ class FileCursor {
     u64 end = 0;            // nothing at or beyond it is read as content
     bool reverses = false;  // numbers lie in the other byte order
   };
-  explicit FileCursor(const Args& args);
+  explicit FileCursor(const Range& range);
 
   u64 offset() const { return offset_; }
-  u64 bytes_left() const { return args_.end - offset_; }
+  u64 bytes_left() const { return range_.end - offset_; }
   // The longest piece that take() can return at any offset.
-  u64 take_bytes_max() const { return args_.window.size() - kSectorBytes; }
+  u64 take_bytes_max() const { return range_.window.size() - kSectorBytes; }
 
   // Returns the next n_bytes as one piece, valid until the next call; n_bytes <= take_bytes_max().
   Result<const std::byte*> take(u64 n_bytes);
   Result<void> skip(u64 n_bytes);  // reads nothing
-  void reverse_numbers() { args_.reverses = true; }
+  void reverse_numbers() { range_.reverses = true; }
   template <class T>
   Result<T> number() {
     TARN_TRY(const std::byte* bytes, take(sizeof(T)));
     T value;
     std::memcpy(&value, bytes, sizeof value);
-    return args_.reverses ? static_cast<T>(reversed_bytes(value, sizeof value)) : value;
+    return range_.reverses ? static_cast<T>(reversed_bytes(value, sizeof value)) : value;
   }
 
  private:
   Result<void> refill();
   Error ended_early(u64 n_bytes) const;
 
-  Args args_{};
+  Range range_{};
   u64 offset_ = 0;
   u64 window_begin_ = 0;  // file offset of the window's first byte
   u64 window_end_ = 0;    // file offset after the last valid byte

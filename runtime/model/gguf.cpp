@@ -30,7 +30,7 @@ static_assert(sizeof(GgufKey) <= 64 && sizeof(GgufTensor) <= 88);
 // Fills a GgufFile. It is a class of its own, so that no GgufFile is ever half built.
 class GgufFile::Reader {
  public:
-  Reader(GgufFile& out, Bump& memory, const FileCursor::Args& args, GgufData data)
+  Reader(GgufFile& out, Bump& memory, const FileCursor::Range& args, GgufData data)
       : out_(out), memory_(memory), cursor_(args), data_(data) {}
 
   Result<void> read() {

@@ -13,10 +13,10 @@ namespace {
 constexpr u64 kRegionAlignment = 4096;  // the arena's
 
 RegionSpace space_of(const RegionRow& row, const Plan& plan, u64 n_bytes) {
-  if (row.place == Place::driver) return RegionSpace::device;
-  if (row.place == Place::disk) return RegionSpace::disk;
+  if (row.location == Location::driver) return RegionSpace::device;
+  if (row.location == Location::disk) return RegionSpace::disk;
   // Frames are the disk's and the host's to reach. A slab has no empty pieces.
-  const bool is_host = row.place == Place::host || !plan.has_gpu() || n_bytes == 0 ||
+  const bool is_host = row.location == Location::host || !plan.has_gpu() || n_bytes == 0 ||
                        (row.id == RegionId::kv_groups && plan.tiers.is_on());
   return is_host ? RegionSpace::host : RegionSpace::device;
 }
@@ -30,7 +30,7 @@ void add_slabs(const RegionRow& row, const Inputs& inputs, const Carver& carver,
         &plan->slabs);
     return;
   }
-  const u64 n = row.place == Place::near_in_pieces ? carver.n_rows() : 1;
+  const u64 n = row.location == Location::near_in_pieces ? carver.n_rows() : 1;
   plan->slabs.add(carver.n_bytes().get().value_or(0) / n, n);
 }
 
@@ -50,7 +50,7 @@ bool add_regions(const Inputs& inputs, Plan* plan) {
               .kind = row.kind,
               .bytes = n_bytes,
               .formula = formula.array()};
-    if (row.place == Place::driver) {
+    if (row.location == Location::driver) {
       driver = carver.n_bytes();
     } else if (region.space == RegionSpace::host) {
       host = host + carver.n_bytes().aligned_up(kRegionAlignment);

@@ -3,7 +3,7 @@
 // exactly it.
 //
 // kRegions has a row a region: its name, where it lies, and the carve() that counts it. The owner
-// of the memory places by the same carve(). One more region is a name and a row here.
+// of the memory carves by the same carve(). One more region is a name and a row here.
 //
 //   CPU              host regions under one budget
 //   integrated GPU   device regions (its own kind of the same memory) and host regions (the shared
@@ -110,7 +110,7 @@ constexpr u64 render_bytes_auto(u64 context_tokens) { return context_tokens * 64
 inline constexpr u64 kPieceBytesMax = 2 * kKiB;                        // of one token
 inline constexpr u64 kShownBytesMax = 3 * (kPieceBytesMax + 4) + 256;  // what a token can show
 
-// What the engine takes of a region that is its own. The plan counts by the function that places.
+// What the engine takes of a region that is its own. The plan counts by the function that carves.
 using CarveFn = void (*)(RegionId region, const Plan& plan, const model::ModelSpec& spec,
                          Carver& carver);
 
@@ -146,13 +146,13 @@ Error over_budget_error(const Plan& plan, const Inputs& inputs);
 
 // Where a region lies: near the arithmetic is in a GPU's memory, where there is a GPU. Rows of what
 // is near in pieces may lie in different slabs.
-enum class Place : u8 { host, near, near_in_pieces, disk, driver };
+enum class Location : u8 { host, near, near_in_pieces, disk, driver };
 
 struct RegionRow {
   RegionId id;
   const char* name;
   RegionKind kind;
-  Place place;
+  Location location;
   const char* why_none;  // what the formula says of a region that nothing is carved of
   void (*carve)(Carver& carver, const Inputs& in, const Plan& plan);
 };
@@ -164,14 +164,14 @@ void carve_engine(Carver& carver, const Inputs& in, const Plan& plan) {
 }
 
 inline constexpr RegionRow kRegions[] = {
-    {RegionId::weights, "weights", RegionKind::weights, Place::near, "",
+    {RegionId::weights, "weights", RegionKind::weights, Location::near, "",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        const u64 host_bytes =  // with a GPU they are in the mirror
            model::weights_table_bytes(*in.model) + model::row_checksums_bytes(in.model->spec);
        carver.take<std::byte>(
            "tiles", *model::weights_region_bytes(*in.model) - (plan.has_gpu() ? host_bytes : 0));
      }},
-    {RegionId::kv_groups, "kv_groups", RegionKind::kv, Place::near_in_pieces, "",
+    {RegionId::kv_groups, "kv_groups", RegionKind::kv, Location::near_in_pieces, "",
      [](Carver& carver, const Inputs&, const Plan& plan) {
        const u64 group_bytes = plan.group_shape.group_bytes();
        if (plan.tiers.is_on()) {
@@ -180,9 +180,9 @@ inline constexpr RegionRow kRegions[] = {
          carver.rows<std::byte>("group", plan.groups_max, group_bytes);
        }
      }},
-    {RegionId::kv_tables, "kv_tables", RegionKind::kv, Place::host, "",
+    {RegionId::kv_tables, "kv_tables", RegionKind::kv, Location::host, "",
      [](Carver& carver, const Inputs&, const Plan& plan) { kv::KvTables::carve(carver, plan.kv); }},
-    {RegionId::activations, "activations", RegionKind::scratch, Place::near, "",
+    {RegionId::activations, "activations", RegionKind::scratch, Location::near, "",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        if (plan.has_gpu()) {
          exec::GpuStepMemory::carve(carver, in.model->spec, plan.gpu);
@@ -190,7 +190,7 @@ inline constexpr RegionRow kRegions[] = {
          exec::CpuStepMemory::carve(carver, in.model->spec, plan.rows_max);
        }
      }},
-    {RegionId::attention, "attention", RegionKind::scratch, Place::near, "",
+    {RegionId::attention, "attention", RegionKind::scratch, Location::near, "",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        if (plan.has_gpu()) {
          exec::GpuAttentionMemory::carve(carver, in.model->spec, plan.gpu);
@@ -198,7 +198,7 @@ inline constexpr RegionRow kRegions[] = {
          exec::AttentionMemory::carve(carver, in.model->spec, plan.attention);
        }
      }},
-    {RegionId::logits, "logits", RegionKind::scratch, Place::near, "",
+    {RegionId::logits, "logits", RegionKind::scratch, Location::near, "",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        if (plan.has_gpu()) {
          exec::GpuLogitsMemory::carve(carver, in.model->spec, plan.gpu);
@@ -206,13 +206,13 @@ inline constexpr RegionRow kRegions[] = {
          carve_engine<RegionId::logits>(carver, in, plan);
        }
      }},
-    {RegionId::tokenizer, "tokenizer", RegionKind::other, Place::host, "",
+    {RegionId::tokenizer, "tokenizer", RegionKind::other, Location::host, "",
      [](Carver& carver, const Inputs& in, const Plan&) {
        carver.take<std::byte>("vocabulary", in.tokenizer_bytes);
      }},
-    {RegionId::sessions, "sessions", RegionKind::other, Place::host, "",
+    {RegionId::sessions, "sessions", RegionKind::other, Location::host, "",
      &carve_engine<RegionId::sessions>},
-    {RegionId::io_staging, "io_staging", RegionKind::io, Place::host, "",
+    {RegionId::io_staging, "io_staging", RegionKind::io, Location::host, "",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        const model::TensorRef& table = in.model->tensors.of(model::ModelTensor::token_embd);
        const bool on_disk = in.model->spec.embedding_on_disk;
@@ -220,53 +220,55 @@ inline constexpr RegionRow kRegions[] = {
                               std::max(model::loader_staging_bytes(*in.model, plan.has_gpu()),
                                        on_disk ? model::EmbeddingFile::memory_bytes(table) : 0));
      }},
-    {RegionId::text, "text", RegionKind::scratch, Place::host, "", &carve_engine<RegionId::text>},
-    {RegionId::chat, "chat", RegionKind::other, Place::host, "the model has no chat template",
+    {RegionId::text, "text", RegionKind::scratch, Location::host, "",
+     &carve_engine<RegionId::text>},
+    {RegionId::chat, "chat", RegionKind::other, Location::host, "the model has no chat template",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        chat::ChatMemory::carve(carver, in.templates_bytes, plan.render_bytes);
      }},
-    {RegionId::blend, "blend", RegionKind::scratch, Place::host, "chunks want reuse.prefix",
+    {RegionId::blend, "blend", RegionKind::scratch, Location::host, "chunks want reuse.prefix",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        if (plan.blends()) method::BlendMemory::carve(carver, plan.blend_sizes(in.model->spec));
      }},
-    {RegionId::select_index, "select_index", RegionKind::codes, Place::host, "every token is read",
+    {RegionId::select_index, "select_index", RegionKind::codes, Location::host,
+     "every token is read",
      [](Carver& carver, const Inputs&, const Plan& plan) {
        method::IndexSets::carve(carver, plan.select);
      }},
-    {RegionId::select_scratch, "select_scratch", RegionKind::scratch, Place::host,
+    {RegionId::select_scratch, "select_scratch", RegionKind::scratch, Location::host,
      "every token is read",
      [](Carver& carver, const Inputs&, const Plan& plan) {
        method::SelectScratch::carve(carver, plan.select);
      }},
-    {RegionId::select_device, "select_device", RegionKind::codes, Place::near,
+    {RegionId::select_device, "select_device", RegionKind::codes, Location::near,
      "no GPU reads by selection",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        if (plan.has_gpu()) exec::GpuIndexMemory::carve(carver, in.model->spec, plan.gpu);
      }},
-    {RegionId::select_gather, "select_gather", RegionKind::scratch, Place::near,
+    {RegionId::select_gather, "select_gather", RegionKind::scratch, Location::near,
      "no GPU reads by selection",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        if (plan.has_gpu()) exec::GpuSelectMemory::carve(carver, in.model->spec, plan.gpu);
      }},
-    {RegionId::store, "store", RegionKind::io, Place::host, "KV is in memory",
+    {RegionId::store, "store", RegionKind::io, Location::host, "KV is in memory",
      [](Carver& carver, const Inputs&, const Plan& plan) {
        if (!plan.tiers.is_on()) return;
        kv::TierStoreMemory::carve(carver, plan.tiers.store);
        if (plan.tiers.store.keeps) reuse::SaveMemory::carve(carver, plan.tiers.saves);
      }},
-    {RegionId::kv_cache, "kv_cache", RegionKind::kv, Place::host,
+    {RegionId::kv_cache, "kv_cache", RegionKind::kv, Location::host,
      "no slots of groups on disk are chosen",
      [](Carver& carver, const Inputs&, const Plan& plan) {
        carver.take<std::byte>("caches", plan.tiers.cache_bytes);
        carver.take<std::byte>("extents", plan.tiers.extents_bytes);
      }},
-    {RegionId::kv_device, "kv_device", RegionKind::kv, Place::near_in_pieces,
+    {RegionId::kv_device, "kv_device", RegionKind::kv, Location::near_in_pieces,
      "no KV of a disk stays in a GPU's memory",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        carver.rows<std::byte>("stripe", u64{plan.gpu.n_stripes} * in.model->spec.n_cache_layers,
                               plan.gpu.stripe_bytes());
      }},
-    {RegionId::kv_disk, "kv_disk", RegionKind::kv, Place::disk, "KV is in memory",
+    {RegionId::kv_disk, "kv_disk", RegionKind::kv, Location::disk, "KV is in memory",
      [](Carver& carver, const Inputs&, const Plan& plan) {
        if (!plan.tiers.is_on()) return;
        const u64 records_bytes = plan.tiers.disk_bytes - store::kFramesBegin;
@@ -275,13 +277,14 @@ inline constexpr RegionRow kRegions[] = {
        carver.take<std::byte>("labels", store::kFramesBegin);
        carver.take<std::byte>("rest", records_bytes % frame_bytes);
      }},
-    {RegionId::mirror, "mirror", RegionKind::io, Place::host, "the CPU reads what the host writes",
+    {RegionId::mirror, "mirror", RegionKind::io, Location::host,
+     "the CPU reads what the host writes",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        if (!plan.has_gpu()) return;
        exec::GpuHostMemory::carve(carver, in.model->spec, plan.gpu);
        carve_engine<RegionId::logits>(carver, in, plan);
      }},
-    {RegionId::driver, "driver", RegionKind::driver, Place::driver, "no GPU",
+    {RegionId::driver, "driver", RegionKind::driver, Location::driver, "no GPU",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
        if (plan.has_gpu()) carver.take<std::byte>("at most", in.config->driver_limit_bytes);
      }},

@@ -25,7 +25,7 @@ std::optional<u32> next_admitted(std::span<const Waiting> waiting, std::span<con
   return best;
 }
 
-void give_place(std::span<Waiting> waiting, u32 idx) {
+void give_run_slot(std::span<Waiting> waiting, u32 idx) {
   const Waiting& admitted = waiting[idx];
   for (Waiting& each : waiting) {
     const bool is_rival = each.tenant == admitted.tenant && each.priority == admitted.priority;
@@ -41,7 +41,7 @@ bool is_deferred(const PromptState& waiting, const PromptState& running, u32 pag
   return waiting.n_computed < n_shared && running.n_computed < n_shared;
 }
 
-void PlaceTime::observe(u64 held_ns) {
+void RunSlotTime::observe(u64 held_ns) {
   if (mean_ns_ == 0) mean_ns_ = held_ns;
   mean_ns_ = (mean_ns_ * (kMemory - 1) + held_ns) / kMemory;
 }

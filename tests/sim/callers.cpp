@@ -101,7 +101,7 @@ void Server::arrive(u32 idx) {
   if (free == sessions_.end()) {
     ++counts_.refused;
     const u32 n = static_cast<u32>(waiting_.size()) + 1;
-    const u64 wait_ns = place_time_.wait_estimate_ns(n, kRunningMax);
+    const u64 wait_ns = run_slot_time_.wait_estimate_ns(n, kRunningMax);
     events_.push({now_ns_ + std::max(wait_ns, seconds(1)), idx, false});
     return;
   }
@@ -121,7 +121,7 @@ void Server::end(u32 idx) {
   if (s.state == State::waits) {
     std::erase_if(waiting_, [&](const step::Waiting& each) { return each.session == idx; });
   } else {
-    place_time_.observe(now_ns_ - call.ready_ns);
+    run_slot_time_.observe(now_ns_ - call.ready_ns);
     --n_running_[call.tenant];
     kv_used_ -= s.kv_tokens;
     Family& family = families_[call.family];
@@ -198,7 +198,7 @@ void Server::admit() {
       return n;
     };
     const u64 n_before = n_overtaken();
-    step::give_place(waiting_, *idx);
+    step::give_run_slot(waiting_, *idx);
     counts_.overtaken += n_overtaken() - n_before;
     waiting_.erase(waiting_.begin() + *idx);
     for (const step::Waiting& each : waiting_)
@@ -213,7 +213,7 @@ void Server::admit() {
     const i32 deficit = shares_.of(call.priority).accounts()[call.tenant].deficit;
     call.n_debt = static_cast<u32>(std::max(-deficit, 0));
     ++n_running_[call.tenant];
-    if (at_place_) at_place_(s.call);
+    if (at_run_slot_) at_run_slot_(s.call);
   }
 }
 
@@ -450,7 +450,7 @@ Asked ask(Machine machine, u64 seed, u64 n_calls, bool is_flooded) {
                 .n_answer = skewed(random, 1, 101)};
   };
   u64 n_ended = 0;
-  server.at_place([&](u32 call) {
+  server.at_run_slot([&](u32 call) {
     if (server.calls()[call].tenant == kFlood) flood();  // so 100 of them wait again
   });
   server.at_end([&](u32 call) {

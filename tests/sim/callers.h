@@ -1,7 +1,7 @@
-// A server by virtual clock: many callers, whose sessions wait for a place, run and end by exactly
-// the functions of runtime/step (schedule, shares, pace, admission). A step takes what a simple
-// model of a machine says; KV is a number of tokens, and prompts of a family share a prefix. The
-// fast slice and the long run are the same code.
+// A server by virtual clock: many callers, whose sessions wait for a run slot, run and end by
+// exactly the functions of runtime/step (schedule, shares, pace, admission). A step takes what a
+// simple model of a machine says; KV is a number of tokens, and prompts of a family share a prefix.
+// The fast slice and the long run are the same code.
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ struct Call {
   u32 family = 0, n_shared = 0;  // its prompt begins with n_shared tokens of the family; 0: none
   u64 cancel_ns = 0;             // 0: never
 
-  u64 ready_ns = 0, first_ns = 0, end_ns = 0;  // has a place, its first token, its end
+  u64 ready_ns = 0, first_ns = 0, end_ns = 0;  // has a run slot, its first token, its end
   u32 n_said = 0;
   u32 n_debt = 0;    // of its tenant, when its prompt was ready
   u64 n_passed = 0;  // rows of other tenants' interactive prompts before the last one of its own
@@ -55,9 +55,9 @@ struct ServerCounts {
   u64 refused = 0;    // calls that were told to come again
   u64 cancelled = 0;  // while they waited or ran
   u64 evicted = 0;    // prefixes
-  u64 deferred = 0;   // times that a place was given, or not, beside a session that was deferred
+  u64 deferred = 0;   // times that a run slot was given, or not, beside a session that was deferred
   u64 overtaken = 0;  // sessions, each time
-  u64 kv_short = 0;   // steps in which a session had a place and no KV
+  u64 kv_short = 0;   // steps in which a session had a run slot and no KV
   u32 most_overtaken = 0;
   void add(const ServerCounts& other);
 };
@@ -75,7 +75,7 @@ class Server {
 
   // The client comes at its arrival_ns; where no session is free it is told when to come again.
   u32 submit(const Call& call);
-  void at_place(std::function<void(u32 call)> fn) { at_place_ = std::move(fn); }
+  void at_run_slot(std::function<void(u32 call)> fn) { at_run_slot_ = std::move(fn); }
   void at_end(std::function<void(u32 call)> fn) { at_end_ = std::move(fn); }
 
   // To the next step's end; false if nothing is left to do. Checks what holds for each step.
@@ -132,10 +132,10 @@ class Server {
   std::vector<step::Slice> slices_{machine_.sessions_max};
   step::Schedule schedule_;
   step::Pace pace_;
-  step::PlaceTime place_time_;
+  step::RunSlotTime run_slot_time_;
   PaceBound bound_;
 
-  std::function<void(u32)> at_place_, at_end_;
+  std::function<void(u32)> at_run_slot_, at_end_;
   ServerCounts counts_;
   Gaps gaps_;
 };

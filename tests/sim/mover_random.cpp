@@ -384,8 +384,7 @@ class MoverLife {
     for (u32 head = 0; head < kShape.n_kv_heads; ++head) {
       for (const kv::WantedSlot& w : wanted[head]) {
         for (u32 b = 0; b < kSlotBytes; ++b) {
-          if (got[head][w.place * kOutBytes + b] !=
-              byte_of(histories_[i][w.slot], layer, head, b)) {
+          if (got[head][w.rank * kOutBytes + b] != byte_of(histories_[i][w.slot], layer, head, b)) {
             FAIL("sequence ", i, " layer ", layer, " slot ", w.slot, " was gathered wrong");
           }
         }

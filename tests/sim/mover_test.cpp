@@ -34,7 +34,8 @@ TEST_CASE("a cycle that does not fit reads what cannot stay, and little more") {
     constexpr u32 kCycles = 10;
     for (u32 i = 0; i < kCycles; ++i) world.attend(2'000'000);
     const kv::MoverStats& after = world.mover.stats();
-    // The landing place (two pin sets) and reads that worked ahead into the next cycle are the rest.
+    // The landing place (two pin sets) and reads that worked ahead into the next cycle are the
+    // rest.
     const u64 n_missing = kLayers * kGroups - n_frames;
     const u64 n_loads = after.n_loads - before.n_loads;
     CHECK(n_loads >= kCycles * n_missing);

@@ -17,10 +17,10 @@ void put_u16(u16 value, u8* out) { std::memcpy(out, &value, sizeof value); }
 
 void put_plane(const kernels::Plane& plane, std::span<const u8> codes, u8* block) {
   for (u32 i = 0; i < codes.size(); ++i) {
-    const auto place =
-        kernels::place_in_file(plane, i / kernels::kStripElems, i % kernels::kStripElems);
+    const auto bit =
+        kernels::bit_in_file(plane, i / kernels::kStripElems, i % kernels::kStripElems);
     const u32 bits = u32{codes[i]} >> plane.shift & ((1u << plane.bits) - 1);
-    block[plane.at + place.byte] |= static_cast<u8>(bits << place.shift);
+    block[plane.at + bit.byte] |= static_cast<u8>(bits << bit.shift);
   }
 }
 

@@ -1,6 +1,6 @@
 // The scratch of attention on the CPU. A worker has its own tiles and table of pages. A softmax
-// state is carried between the pieces of a long part, and between the parts of a layer whose KV lies
-// over a disk.
+// state is carried between the pieces of a long part, and between the parts of a layer whose KV
+// lies over a disk.
 #pragma once
 
 #include "kernels/attn/attn.h"

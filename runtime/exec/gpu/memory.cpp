@@ -32,14 +32,14 @@ Result<void> GpuMemory::reserve(Device& device, const model::ModelDescription& m
   model::each_weight_piece(
       model, [](void* cut, Checked bytes) { static_cast<SlabCutter*>(cut)->add(bytes); }, &cut_);
   if (n_groups > 0) groups_ = cut_.add(group_bytes_, n_groups);
-  std::array<SlabPlace, 5> places{};
+  std::array<SlabOffset, 5> offsets{};
   std::array<u64, 5> bytes{};
   u32 n = 0;
   each(regions_, [&](auto& region) {
     Carver counter;
     region.carve(counter, spec, sizes);
     bytes[n] = *counter.n_bytes().get();
-    if (bytes[n] > 0) places[n] = cut_.add(bytes[n]);
+    if (bytes[n] > 0) offsets[n] = cut_.add(bytes[n]);
     ++n;
   });
   const u64 n_stripes = u64{sizes.n_stripes} * spec.n_cache_layers;
@@ -49,7 +49,7 @@ Result<void> GpuMemory::reserve(Device& device, const model::ModelDescription& m
   device_ = &device;
   n = 0;
   each(regions_, [&](auto& region) {
-    std::byte* const at = bytes[n] > 0 ? slabs_.at(places[n]).raw() : nullptr;
+    std::byte* const at = bytes[n] > 0 ? slabs_.at(offsets[n]).raw() : nullptr;
     Carver placer({at, bytes[n]});
     region = region.carve(placer, spec, sizes);
     ++n;

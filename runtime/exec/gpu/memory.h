@@ -51,7 +51,7 @@ class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
   DeviceSlabs slabs_{};
   SlabCutter cut_{};      // of all pieces
   SlabCutter weights_{};  // of those that the loader has asked for
-  SlabPlace groups_{}, kept_{};
+  SlabOffset groups_{}, kept_{};
   GpuRegions regions_{};
   u64 group_bytes_ = 0, stripe_bytes_ = 0;
   StagingRing ring_{};

@@ -1,5 +1,5 @@
 // What a GPU's steps take, of its memory and of the host's. Each region's struct has one carve().
-// It counts for the plan, and places over the device's addresses or the mirror's bytes.
+// It counts for the plan, and carves the device's addresses or the mirror's bytes.
 //
 //   KV      all of it in the GPU's memory; or over memory and disk (in_stripes). Then groups pass
 //           through frames of the host's memory, which the GPU writes new rows into. Attention
@@ -64,7 +64,8 @@ struct GpuSizes {
   kv::StripeShape kept(const model::ModelSpec& spec) const {
     return {n_stripes, spec.n_cache_layers, stripe_groups(), group.page_tokens};
   }
-  // In the table of addresses: a stripe's groups, a head's gathered pages, the kept stripes' groups.
+  // In the table of addresses: a stripe's groups, a head's gathered pages, the kept stripes'
+  // groups.
   u64 kept_at() const { return u64{stripe_groups()} + gathered_pages(); }
   u64 n_addresses(const model::ModelSpec& spec) const {
     return in_stripes ? kept_at() + u64{n_stripes} * spec.n_cache_layers * stripe_groups() : 0;

@@ -50,8 +50,8 @@ struct Scenario {
     TARN_TRY(const u64 free_bytes, device.memory_free_bytes());
     CHECK(free_bytes > 0);
     SlabCutter cut(device.facts());
-    const SlabPlace first = cut.add(kWeightBytes);
-    const SlabPlace second = cut.add(std::max<u64>(9 * kMiB, probe_memory.size()));
+    const SlabOffset first = cut.add(kWeightBytes);
+    const SlabOffset second = cut.add(std::max<u64>(9 * kMiB, probe_memory.size()));
     DeviceSlabs slabs;
     TARN_CHECK(slabs.reserve(device, cut));
     StagingRing ring;

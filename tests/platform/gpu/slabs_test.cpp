@@ -55,11 +55,11 @@ TEST_CASE("random pieces: no two overlap, none leaves its slab") {
   CAPTURE(random.seed());
   for (u32 round = 0; round < 50; ++round) {
     SlabCutter cut(kFacts);
-    SlabPlace last{};
+    SlabOffset last{};
     u64 last_end = 0;
     for (u32 i = 0; i < 200; ++i) {
       const u64 bytes = random.below(i % 17 == 0 ? 9000 : 1500);
-      const SlabPlace place = cut.add(bytes);
+      const SlabOffset place = cut.add(bytes);
       REQUIRE(cut.valid());
       CHECK(place.offset_bytes % kDevicePieceAlignment == 0);
       CHECK(place.offset_bytes + bytes <= cut.slab_bytes(place.slab_idx));
@@ -81,11 +81,11 @@ TEST_CASE("many pieces of one size lie as they do one by one, and each is found 
       SlabCutter at_once(kFacts), singly(kFacts);
       at_once.add(300);
       singly.add(300);
-      const SlabPlace first = at_once.add(bytes, n);
+      const SlabOffset first = at_once.add(bytes, n);
       for (u64 i = 0; i < n; ++i) {
-        const SlabPlace place = singly.add(bytes);
+        const SlabOffset place = singly.add(bytes);
         if (bytes == 0) continue;  // nothing to be found
-        const SlabPlace found = at_once.of_run(first, bytes, i);
+        const SlabOffset found = at_once.of_run(first, bytes, i);
         CHECK(found.slab_idx == place.slab_idx);
         CHECK(found.offset_bytes == place.offset_bytes);
       }
@@ -119,7 +119,7 @@ TEST_CASE("all slabs are reserved or none, and an address is where the cut said"
   FakeDevice device(kOrinFacts);
   SlabCutter cut(device.facts());
   cut.add(3 * kMiB, 4);
-  const SlabPlace place = cut.add(kMiB);
+  const SlabOffset place = cut.add(kMiB);
   REQUIRE(cut.n_slabs() == 2);
   {
     DeviceSlabs slabs;

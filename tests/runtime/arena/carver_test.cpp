@@ -42,7 +42,7 @@ TEST_CASE("a carver places exactly what it counted") {
     CAPTURE(shape.name);
     Carver counter;
     const Parts none = carve(counter, shape);
-    CHECK(!counter.places());
+    CHECK(!counter.carves());
     CHECK(none.row.data() == nullptr);
     CHECK(none.row.empty());
     CHECK(std::string(counter.formula().view()) == shape.formula);

@@ -42,16 +42,16 @@ struct World {
     const auto missing = std::span(wanted).first(n_missing);
     for (const WantedSlot& w : missing) {
       for (u32 i = 0; i < kSlotBytes; ++i) {
-        out[w.place * kSlotBytes + i] = byte_of(world, w.slot, i);
+        out[w.rank * kSlotBytes + i] = byte_of(world, w.slot, i);
       }
     }
-    u32 place = 0;
+    u32 rank = 0;
     bool same = true;
     for (const u32 slot : slots) {
       for (u32 i = 0; i < kSlotBytes; ++i) {
-        same = same && out[place * kSlotBytes + i] == byte_of(world, slot, i);
+        same = same && out[rank * kSlotBytes + i] == byte_of(world, slot, i);
       }
-      ++place;
+      ++rank;
     }
     CHECK(same);
     cache.put(missing, out.data());
@@ -112,7 +112,7 @@ TEST_CASE("a core that repeats stays, though each step wants more than there is 
   CHECK(n_hits >= kSteps / 2 * 98);
 }
 
-TEST_CASE("of two cores the later one takes the place of the one before") {
+TEST_CASE("of two cores the later one takes the cells of the one before") {
   test::Random random(1);
   World world(100);
   const std::set<u32> first = some(random, 100, 1000);

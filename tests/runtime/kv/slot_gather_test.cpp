@@ -1,5 +1,5 @@
 // Goal    a gather asks for each group with wanted slots once, and for each sector that they touch
-//         once, ascending; every wanted slot comes to its place.
+//         once, ascending; every wanted slot comes to its rank.
 // Method  a table of wanted slots of two heads over groups of two pages that share a sector.
 #include "runtime/kv/slot_gather.h"
 

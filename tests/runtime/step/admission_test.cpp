@@ -1,6 +1,7 @@
-// Goal    places are given as admission.h promises: by priority, tenant and cached prefix, nobody
-//         is passed more than kOvertakenMax times, and no chain of deferrals starves a session.
-// Method  tables of who waits; the rule of deferral on token ids; then random queues to their end.
+// Goal    run slots are given as admission.h promises: by priority, tenant and cached prefix, no
+//         session is passed more than kOvertakenMax times, and no chain of deferrals starves one.
+// Method  tables of waiting sessions; the rule of deferral on token ids; then random queues to
+//         their end.
 #include "runtime/step/admission.h"
 
 #include <doctest/doctest.h>
@@ -38,9 +39,9 @@ constexpr u32 kPassed = kOvertakenMax;
 const Case kCases[] = {
     {"nobody waits", {}, {0, 0, 0, 0}, 8, {}},
     {"by arrival", {{5, 0, kInteractive, 2}, {6, 0, kInteractive, 1}}, {1, 0, 0, 0}, 8, 6},
-    {"no place", {{5, 0, kInteractive, 2}}, {1, 0, 7, 0}, 8, {}},
-    {"the last place", {{5, 0, kInteractive, 2}}, {1, 0, 6, 0}, 8, 5},
-    {"a tenant of which nothing runs has one place more",
+    {"no run slot", {{5, 0, kInteractive, 2}}, {1, 0, 7, 0}, 8, {}},
+    {"the last run slot", {{5, 0, kInteractive, 2}}, {1, 0, 6, 0}, 8, 5},
+    {"a tenant of which nothing runs has one run slot more",
      {{5, 0, kInteractive, 1}, {6, 1, kInteractive, 2}},
      {1, 0, 7, 0},
      8,
@@ -91,7 +92,7 @@ const Case kCases[] = {
      5},
 };
 
-TEST_CASE("who gets the next place") {
+TEST_CASE("the next run slot") {
   const Tenants tenants;
   for (const Case& c : kCases) {
     CAPTURE(std::string(c.name));
@@ -106,7 +107,7 @@ TEST_CASE("those are passed who came before, of the same tenant and priority") {
   std::vector<Waiting> waiting = {{0, 0, kInteractive, 1}, {1, 0, kInteractive, 3},
                                   {2, 0, kInteractive, 5}, {3, 1, kInteractive, 1},
                                   {4, 0, kBackground, 1},  {5, 0, kInteractive, 2, 0, 4, true}};
-  give_place(waiting, 1);
+  give_run_slot(waiting, 1);
   constexpr std::array<u32, 6> kOvertaken = {1, 0, 0, 0, 0, 5};
   for (const Waiting& each : waiting) CHECK(each.n_overtaken == kOvertaken[each.session]);
 }
@@ -153,8 +154,8 @@ TEST_CASE("who is deferred") {
   }
 }
 
-TEST_CASE("the wait follows from the mean time that a place is held") {
-  PlaceTime time;
+TEST_CASE("the wait follows from the mean time that a run slot is held") {
+  RunSlotTime time;
   CHECK(time.wait_estimate_ns(3, 4) == 0);
   time.observe(8'000);
   CHECK(time.wait_estimate_ns(1, 4) == 2'000);
@@ -162,14 +163,14 @@ TEST_CASE("the wait follows from the mean time that a place is held") {
   for (u32 i = 0; i < 200; ++i) time.observe(16'000);
   CHECK(time.wait_estimate_ns(1, 4) > 3'900);
   CHECK(time.wait_estimate_ns(1, 4) <= 4'000);
-  PlaceTime short_time;
+  RunSlotTime short_time;
   short_time.observe(3);  // whole nanoseconds do not make it 0
   CHECK(short_time.wait_estimate_ns(1, 1) == 3);
 }
 
 // New sessions of all kinds come as long as the queue is watched; a few of them are deferred at any
 // time, the first of each tenant always: by a chain of prompts that never ends.
-TEST_CASE("nobody is passed more than kOvertakenMax times, and everyone gets a place") {
+TEST_CASE("no session is passed more than kOvertakenMax times, and every session gets a run slot") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
   u32 most = 0;
@@ -196,7 +197,7 @@ TEST_CASE("nobody is passed more than kOvertakenMax times, and everyone gets a p
       while (const auto idx = next_admitted(waiting, n_running, running_max, tenants.shares)) {
         const u32 tenant = waiting[*idx].tenant;
         if (running.size() >= running_max) CHECK(n_running[tenant] == 0);
-        give_place(waiting, *idx);
+        give_run_slot(waiting, *idx);
         waiting.erase(waiting.begin() + *idx);
         running.push_back(tenant);
         ++n_running[tenant];
