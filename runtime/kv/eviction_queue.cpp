@@ -26,7 +26,7 @@ void EvictionQueue::link(u32 group_idx, In in, u32 after) {
 
 void EvictionQueue::push_dirty(u32 group_idx) { link(group_idx, In::dirty, dirty_.tail); }
 
-// What the cycle does not touch goes first among its like.
+// Puts a group that the cycle does not use before the others of its kind.
 void EvictionQueue::push_clean(u32 group_idx, bool soonest) {
   const bool is_idle = nodes_[group_idx].next_use < cycle_begin_;
   const u32 last_expected = first_idle_ == kNone ? clean_.tail : nodes_[first_idle_].before;

@@ -41,7 +41,7 @@ class EvictionQueue {
   // Behind all of those, from the first use to the last; a use that is expected already stays.
   void expect_later(u32 group_idx, u64 tick);
   void set_next_use(u32 group_idx, u64 tick);  // of a group in neither list
-  // Whether it is evicted before one that is used next at `tick`.
+  // Returns whether the group is evicted before one that is used next at `tick`.
   bool goes_before(u32 group_idx, u64 tick) const;
   void check_invariants() const;
 

@@ -32,7 +32,7 @@ u64 ExtentShape::bytes() const {
   return align_up(*carver.n_bytes().get(), kSectorBytes);
 }
 
-// What lies at sectors first.
+// Takes the arrays that begin at sectors first.
 void ExtentHeads::init(Carver& carver, const ExtentShape& shape) {
   const u64 n_orders = u64{shape.n_heads} * shape.n_orders;
   const u64 n_records = n_orders * shape.records_max;
@@ -159,7 +159,8 @@ bool ExtentReads::find_room(Part* part) const {
   return part_end_ - part_begin_ < kExtentPartsMax && n_ring_taken_ + part->n_taken <= n_all;
 }
 
-// The disk has what is next to be free, and may keep it: then the store is off, and no read begins.
+// Returns whether the disk still has the part that is next to be freed. If it keeps the part, the
+// store is off and no read begins.
 bool ExtentReads::is_stuck() const {
   return part_begin_ < part_end_ && parts_[part_begin_ % kExtentPartsMax].is_lent;
 }
@@ -219,7 +220,7 @@ void ExtentReads::lose(const Part& part) {
   part.reading->n_lost += std::max(part.want_end - part.want_begin, 1u);
 }
 
-// Sectors that nobody wants are not verified.
+// Leaves sectors without wanted tokens unverified.
 void ExtentReads::deliver_part(Part& part) const {
   if (part.stage != Stage::landed) return;
   part.stage = Stage::over;
@@ -260,7 +261,7 @@ void ExtentReads::deliver(u32 reading_idx) {
   }
 }
 
-// So that there is room for others; for want of it.
+// Delivers the oldest parts, so that the ring has room for others.
 void ExtentReads::deliver_oldest() {
   for (u64 i = part_begin_; i < part_end_ && part(i).stage != Stage::under_way; ++i) {
     deliver_part(part(i));

@@ -26,7 +26,7 @@ inline constexpr u64 kExtentPieceBytes = kExtentPieceSectors * store::kSectorByt
 inline constexpr u32 kExtentPiecesMax = 64;  // of the ring, each as long as that
 inline constexpr u32 kExtentOrdersMax = 2;
 
-// Of one engine; the planner's.
+// The shape of one engine's extents; the planner makes it.
 struct ExtentShape {
   u32 slot_bytes = 0;
   u32 n_pairs = 0;        // of codes
@@ -38,7 +38,7 @@ struct ExtentShape {
   bool is_on() const { return n_pieces > 0; }
   u64 record_bytes() const;  // padded to sectors
   u32 order_tokens() const { return records_max * record_tokens; }
-  // Of a byte of the token there, counted over all records of a head.
+  // Returns the sector of a byte of the token, counted over all records of a head.
   u32 sector_of(u32 token_idx, u32 byte) const;
   u64 bytes() const;  // whole sectors
 };
@@ -128,12 +128,12 @@ class ExtentReads {
   // After finish(): what has landed for this one is verified, and its tokens put into `out`.
   void deliver(u32 reading_idx);
   void release(u32 n);  // the first n, which are delivered
-  void end();           // nobody wants what is still on its way
+  void end();           // drops what is still on its way
 
   // Brings the heads of a head's records [begin, end), with their checksums, which stay. Waits for
   // the disk. False where one is lost.
   bool load_record_heads(u32 head, u32 begin, u32 end);
-  // Likewise sectors of any record that is pinned.
+  // Reads the first sectors of any record that is pinned, and waits.
   bool read(store::RecordRef ref, u64 n_sectors, std::byte* out);
 
   void take(const store::Event& event);

@@ -44,7 +44,7 @@ store::Key Extents::key(const ExtentName& name, u64 order, u64 token_idx) const 
                          {name.version, u64{name.head} << 32 | order, token_idx});
 }
 
-// Whatever else lies under such a key is somebody else's making.
+// Finds and pins the record. One of another kind under its key is not ours.
 std::optional<store::RecordRef> Extents::find_pinned(const store::Key& key, store::Kind kind) {
   const auto found = links_.store->find(key);
   if (!found || links_.store->index().entry(*found).kind != kind) return std::nullopt;
@@ -69,7 +69,7 @@ bool Extents::write(store::PutArgs args, u32 order) {
   return true;
 }
 
-// Of a pinned record, unless another session reads it, too.
+// Unpins the record, and erases it unless another session reads it.
 void Extents::erase(store::RecordRef ref) {
   links_.store->unpin(ref);
   const store::RecordIndex& index = links_.store->index();

@@ -11,7 +11,7 @@
 //             order_tokens(). Order 0 may be there alone, never order 1
 //   groups    stay as they are. What an extent cannot give comes from them
 //   building  begin(), put() and settle() record by record, finish(); or adopt()
-//   budget    of the day's writes half is left to groups, which nobody can do without, and a second
+//   budget    of the day's writes half is left to groups, which every step needs, and a second
 //             order is worth less than another layer's first
 //   thread    the engine's
 //
@@ -46,17 +46,18 @@ class Extents {
   const ExtentShape& shape() const { return links_.shape; }
   std::span<std::byte> landing() const { return heads_.landing(); }  // for the disk to register
 
-  // A head's extent of slots [slot_begin, slot_end) begins anew; the old one is erased, unless
-  // another head holds it, too.
+  // Begins a head's extent of slots [slot_begin, slot_end); erases the old one, unless another head
+  // holds it, too.
   void begin(u32 head, u32 slot_begin, u32 slot_end, const ExtentName& name);
-  // As in ExtentHeads; whoever builds fills it.
+  // Returns what ExtentHeads does; the builder fills it.
   std::span<u32> firsts(u32 head, u32 order) const { return heads_.firsts(head, order); }
   std::span<const u32> firsts(u32 head) const { return heads_.firsts(head); }
-  // The record that begins at this token; `tokens` is a whole one's memory, ours until settle().
+  // Writes the record that begins at this token. `tokens` is a whole record's memory, and stays
+  // ours until settle().
   void put(u32 head, u32 token_idx, std::span<std::byte> tokens, u32 n_tokens);
   // Waits for what was put. What fails leaves its head without that order.
   void settle();
-  // It is whole, and of the index at this address.
+  // Marks the extent as whole, and as that of the index at this address.
   void finish(u32 head, const void* index);
   // In place of begin() to finish(): the records of this name are there already, and firsts() as
   // they were in n_orders of them. Waits for the disk. Where not even the first order is whole they
@@ -69,8 +70,8 @@ class Extents {
   const ExtentHead& head(u32 head) const { return heads_[head]; }
   ExtentReads& reads() { return reads_; }
 
-  // An owner's codebook of one of its heads. `bytes`, as many sectors as n_bytes take, are ours
-  // until settle(). In place of one before.
+  // Writes an owner's codebook of one of its heads, in place of an earlier one. `bytes`, as many
+  // sectors as n_bytes take, are ours until settle().
   void put_codebook(const store::Key& owner, u32 head, std::span<std::byte> bytes, u64 n_bytes);
   // Waits for the disk. How many bytes of it are in `out`; 0: it is not there, or does not fit.
   u64 read_codebook(const store::Key& owner, u32 head, std::span<std::byte> out);

@@ -48,7 +48,7 @@ store::Key GroupIo::key_of(u32 group_idx) const {
   return store::root_key(args_.store->secret(), std::as_bytes(std::span(words)));
 }
 
-// That the record of the group carries.
+// Returns the ids that the record of the group carries.
 std::span<const u32> GroupIo::token_ids_of(u32 group_idx) const {
   const u32 page = args_.pages->page_of(group_idx);
   return page == kNoPage ? std::span<const u32>{} : args_.pages->token_ids(page);
@@ -91,8 +91,8 @@ store::Begun GroupIo::load(const Load& load) {
   return begun;
 }
 
-// A file that somebody made may have a record under the key of these tokens that is no group of
-// ours: it gives way.
+// Returns whether a record under this key is kept or replaced. A foreign file may have one there
+// that is no group of ours: it is replaced.
 store::PutArgs::If GroupIo::what_if_known(const store::Key& key, u64 n_bytes) const {
   const auto found = args_.store->find(key);
   const bool is_ours = !found || args_.store->index().entry(*found).payload_bytes == n_bytes;
@@ -128,8 +128,8 @@ store::Begun GroupIo::store(u32 group_idx) {
   return begun;
 }
 
-// A record of these tokens is there, or is being written for another group: then there is nothing
-// to do but wait for it.
+// Takes a record of these tokens that is there. Where one is being written for another group, there
+// is nothing to do but wait for it.
 bool GroupIo::take_known(const Ticket& ticket, const store::Key& key) {
   TARN_ASSERT(args_.pages->page_of(ticket.group_idx) != kNoPage);  // others do not repeat
   const auto found = args_.store->find(key);
@@ -168,12 +168,12 @@ void GroupIo::end_look() {
               std::exchange(bytes_read_, u64{0}), n_loading_, &stats_->reads);
 }
 
-// What was to be stored stays as it is until the disk has given the frame back. Nobody has held the
-// record until now: in a full store it may have given way to another already.
+// Ends a store once the disk has given the frame back; until then the group stays as it is. The
+// record was not pinned until now: a full store may have dropped it already.
 void GroupIo::end_store(Move& move) {
   if (move.lent) return;
   if (!args_.residency->is_current(move.ticket)) {
-    args_.residency->give_back(move.ticket);  // the record is nobody's: the store's LRU has it
+    args_.residency->give_back(move.ticket);  // the record has no owner: the store's LRU has it
   } else if (move.ok && args_.store->index().is_current(move.record)) {
     args_.residency->end_storing(move.ticket, move.record);
   } else {

@@ -2,7 +2,7 @@
 // (residency.h). When and why a group moves is the mover's.
 //
 //   keys     a group of a page (prefix_index.h) lies under the page's key and its layer: what is
-//            there already is not written again. Others lie under keys that nobody asks for
+//            there already is not written again. Others lie under keys that are never looked up
 //   parts    a read of single sectors, for a gather, through a frame that is free again at once
 //   errors   a record that cannot be read back or does not verify makes its group lost
 //   thread   the engine's
@@ -33,7 +33,7 @@ struct MoverStats {
   u64 n_known = 0;          // spills that found their record there
   u64 n_dropped_pages = 0;  // idle ones
   u64 bytes_loaded = 0, bytes_spilled = 0;
-  // Of gather(), in part of the figures above too.
+  // Counts of gather(), some of which are in the figures above, too.
   u64 n_gather_reads = 0;       // groups of which sectors were read
   u64 bytes_gathered = 0;       // sectors that were wanted
   u64 bytes_gathered_used = 0;  // of them, K and V of wanted slots
@@ -73,14 +73,15 @@ class GroupIo {
   bool end_gather();
 
   bool can_load() { return n_loading_ < args_.loads_max && free_move() != nullptr; }
-  // Of a group on disk; a frame is free. Anything but begun and busy: the group is lost.
+  // Begins to read a group from the disk; a frame is free. Any answer but begun and busy: the group
+  // is lost.
   store::Begun load(const Load& load);
   bool can_store() { return n_storing_ < args_.spills_max && free_move() != nullptr; }
-  // Of a dirty group. begun: it is on its way, or its record was there. known: a record of these
-  // tokens is being written for another group.
+  // Begins to write a dirty group. begun: it is on its way, or its record was there. known: a
+  // record of these tokens is being written for another group.
   store::Begun store(u32 group_idx);
   void take(const store::Event& event);
-  // The disk was looked at: all events of it are taken.
+  // Ends a look at the disk: all events of it are taken.
   void end_look();
 
   u32 n_under_way() const { return n_loading_ + n_storing_; }

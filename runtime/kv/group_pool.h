@@ -44,9 +44,10 @@ struct GroupShape {
 class GroupMemory {
  public:
   virtual u8* group(u32 group_idx) = 0;
-  // The defaults are for memory of the host where each group has a place for good.
+  // Copies a group's bytes. The defaults serve memory of the host in which each group has one
+  // address.
   virtual void copy(u8* to, const u8* from, u64 bytes) { std::memcpy(to, from, bytes); }
-  // What becomes of a group.
+  // Hooks that follow a group's life.
   virtual void on_acquire(u32 /*group_idx*/) {}
   virtual void on_seal(u32 /*group_idx*/) {}
   virtual void on_reopen(u32 /*group_idx*/) {}
@@ -61,7 +62,7 @@ inline constexpr u32 kNoPage = ~u32{0};
 // Who knows groups as parts of pages.
 class PageOwner {
  public:
-  // Nobody has a group of the page any more. True: it stays, idle.
+  // Returns whether the page stays, idle, now that no sequence has a group of it.
   virtual bool on_released(u32 page) = 0;
   virtual void on_held(u32 page) = 0;    // an idle group of it is taken
   virtual void on_reopen(u32 page) = 0;  // a group of it is to be written: it is no page then
@@ -88,7 +89,7 @@ class GroupPool {
   // Makes a sealed group with one reference writable again, its content kept. The old name is
   // stale.
   GroupRef reopen(GroupRef group);
-  // A sealed group is the part `layer` of this page; kNoPage: of none.
+  // Notes that a sealed group is the part `layer` of this page; kNoPage: of none.
   void set_page(GroupRef group, u32 page, u32 layer);
   u32 page_of(u32 group_idx) const { return groups_[group_idx].page; }
   u32 layer_in_page(u32 group_idx) const { return groups_[group_idx].layer; }
@@ -100,7 +101,7 @@ class GroupPool {
   const u8* page(GroupRef group, u32 kv_head) const;
   u8* page_for_write(GroupRef group, u32 kv_head);
   u8* address(GroupRef group) const;  // of its first page, which the others follow
-  // The first n slots of every head.
+  // Copies the first n slots of every head.
   void copy_slots(GroupRef source, GroupRef target, u32 n_slots);
 
   const GroupShape& shape() const { return shape_; }

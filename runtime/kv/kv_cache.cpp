@@ -91,7 +91,7 @@ void Tiers::on_event(void* self, const store::Event& event) {
   tiers.guest->take(event);
 }
 
-// Extents of a store that outlives us would stay in it, and nobody would find them.
+// Erases extents: in a store that outlives us no start would find them.
 void KvCache::close() {
   const store::Store& store = tiers_.store.store();
   if (has_tiers_) {
@@ -115,7 +115,7 @@ bool KvCache::reserve_slots(Sequence& sequence, u32 n_slots) {
 
 // ---- Sequences ----------------------------------------------------------------------------------
 
-// What the cut reopens or copies is in memory, and stays there meanwhile.
+// Brings what the cut reopens or copies into memory, and holds it there meanwhile.
 Result<void> KvCache::truncate(Sequence& sequence, u32 n) {
   const u32 page_tokens = pool_.shape().page_tokens;
   const bool cuts_page = n % page_tokens != 0 && n != sequence.n_slots();

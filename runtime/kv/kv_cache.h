@@ -28,7 +28,7 @@ struct KvSizes {
   bool reuses = false;     // pages are found, and stay when no sequence has them
 };
 
-// Of the pool, of every session's sequence, and over a disk of what moves groups.
+// Tables of the pool, of every session's sequence, and over a disk those of moving groups.
 struct KvTables {
   std::span<std::byte> pool;      // GroupPool's
   std::span<GroupRef> sequences;  // [sessions_max, Sequence::n_entries()]
@@ -91,8 +91,8 @@ class KvCache {
   KvCache& operator=(const KvCache&) = delete;
   ~KvCache() { close(); }
 
-  // Where the groups lie: in this memory, or on this device. Neither: in tiers, which open_tiers()
-  // is called for next. Keys are made from `entropy`, or by the secret of the store.
+  // Takes where the groups lie: in this memory, or on this device. Neither: in tiers, which
+  // open_tiers() opens next. Keys are made from `entropy`, or by the secret of the store.
   void init(const KvSizes& sizes, const KvTables& tables, std::span<std::byte> groups,
             GroupMemory* device, const std::array<u8, 32>& entropy);
   // Opens the store. Where its disk fails but the frames hold all KV, the store stays off and the
@@ -110,7 +110,7 @@ class KvCache {
 
   // Reserves slots until the sequence has n_slots of them. False: the pool has no group left.
   static bool reserve_slots(Sequence& sequence, u32 n_slots);
-  // The first n slots stay. io_failed: a part of the tail is lost, see cut_lost().
+  // Keeps the first n slots. io_failed: a part of the tail is lost, see cut_lost().
   Result<void> truncate(Sequence& sequence, u32 n);
   // With room for n_more slots behind the copied ones.
   Result<void> fork(const Sequence& source, Sequence& copy, u32 n_more);
@@ -120,8 +120,8 @@ class KvCache {
 
   // Frames for the next n reserved slots of the sequence, all or none. Before plan_step().
   Result<void> reserve_frames(const Sequence& sequence, u32 n);
-  // What attention is going to read: reads work ahead along it, and along all of the sequence that
-  // comes next. Of neither: no part of the KV is wanted back.
+  // Plans what attention is going to read: reads work ahead along it, and along all of the sequence
+  // that comes next. Of neither, no part of the KV is read ahead.
   void plan_step(const step::Batch& batch, const Sequence* next = nullptr);
   // After plan_step(): all of this sequence is read by a later step, in the order of these calls.
   void plan_later(const Sequence& sequence);
@@ -129,7 +129,7 @@ class KvCache {
   Result<u32> pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);
   void unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);
   Result<void> gather(const GatherArgs& args) { return tiers_.mover.gather(args); }
-  // Why KV could not be read, the last time. Whoever notes it marks its run as failed.
+  // Notes why KV could not be read, the last time. The caller marks its run as failed.
   void note_failure(const Error& error) { error_ = error; }
   const Error& error() const { return error_; }
 

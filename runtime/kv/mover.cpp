@@ -28,7 +28,7 @@ void Mover::init(const MoverArgs& args, const MoverMemory& memory) {
 
 // ---- Moves --------------------------------------------------------------------------------------
 
-// False where there is no place or no frame for it now.
+// Returns false where no move or no frame is free for the load now.
 bool Mover::begin_load(const GroupIo::Load& load) {
   if (!io_.can_load()) return false;
   if (residency_->n_free_frames() == 0) {
@@ -43,7 +43,7 @@ bool Mover::begin_load(const GroupIo::Load& load) {
   return begun != store::Begun::busy;
 }
 
-// False where it has to wait, for want of a place or of the store's leave.
+// Returns false where the spill has to wait for a free move, or for the store.
 bool Mover::begin_spill(u32 group_idx) {
   if (!io_.can_store()) return false;
   const store::Begun begun = io_.store(group_idx);
@@ -101,7 +101,7 @@ void Mover::spill() {
   }
 }
 
-// Of the oldest that has frames.
+// Drops the oldest idle page that has frames.
 bool Mover::drop_idle(bool wanted_too) {
   if (!wanted_too && !args_.pages->has_unwanted()) return false;
   const auto may_go = [&](u32 idle) {
@@ -118,8 +118,8 @@ bool Mover::drop_idle(bool wanted_too) {
   return true;
 }
 
-// No further than two pin sets of what is not here: each frame that is filled earlier is one less
-// in which a part of the cycle stays.
+// Reads ahead, no further than two pin sets of what is not here: each frame that is filled earlier
+// is one less in which a part of the cycle stays.
 void Mover::work_ahead() {
   while (uses_.has_ahead() && residency_->stats().n_unused < 2 * args_.pin_set_groups) {
     const u32 group_idx = uses_.ahead_group();
@@ -128,7 +128,7 @@ void Mover::work_ahead() {
     if (wanted && !begin_load({.group_idx = group_idx, .tick = uses_.ahead_tick()})) return;
     uses_.advance();
   }
-  // Half of the places stay for reads that somebody waits for.
+  // Half of the moves stay for reads that a step waits for.
   const u32 later_max = args_.loads_max / 2;
   while (!uses_.has_ahead() && uses_.has_later() && io_.n_under_way() < later_max) {
     const u32 group_idx = uses_.later_group();
@@ -350,7 +350,7 @@ Result<void> Mover::gather_group(const GatherArgs& args, u32 group) {
                        .demanded = true,
                        .sectors = wanted_sectors(args, residency_->shape(), group, memory_.sectors),
                        .group = group}));
-    if (has_begun) return {};  // else it is brought for somebody else
+    if (has_begun) return {};  // else it is brought for another caller
   }
   const u64 tick = uses_.note_use(*args.sequence, args.cache_layer, group);
   const bool is_here = residency_->where(group_idx) != Where::disk;

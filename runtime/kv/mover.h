@@ -8,7 +8,7 @@
 //   selection  gather() reads the sectors of wanted slots into frames, and frees them afterwards
 //   spills     sealed, unpinned groups without a record, in batches, the oldest first, only when
 //              frames are short; save() writes a group at any time
-//   idle       pages of no session (prefix_index.h) that nobody has asked for again are dropped
+//   idle       pages of no session (prefix_index.h) that were not asked for again are dropped
 //              first, and are not written. So are the others, where the store refuses to write
 //   others     events of the store with tags from kMovesMax on belong to saved sessions: pump()
 //              hands them to MoverArgs::on_other
@@ -59,7 +59,7 @@ class Mover {
  public:
   void init(const MoverArgs& args, const MoverMemory& memory);
 
-  // The step's order of uses. Reads run ahead from its end() on.
+  // Returns the step's order of uses. Reads run ahead from its end() on.
   UsePlan& uses() { return uses_; }
   // Waits until n_frames frames are free and one more pin set could be loaded. Before a fork or a
   // truncation, which copy the tail.
@@ -79,7 +79,7 @@ class Mover {
   Result<void> hold(const Sequence& sequence, u32 group);
   void drop_hold();
 
-  // Begins to read a group that no step uses, if there is a place and a frame for it. Nobody waits.
+  // Begins to read a group that no step uses, if a move and a frame are free. It does not wait.
   void read_spare(u32 group_idx);
   // Begins to write a sealed group that has no record. `group_idx` is the pool's.
   Saved save(u32 group_idx);
@@ -90,7 +90,7 @@ class Mover {
   bool idle() const { return io_.is_idle(); }
   // Waits for the moves under way, and begins none. Afterwards every read that failed is known.
   void settle();
-  // Nothing new is begun: pump() until idle(), then the store may be closed.
+  // Begins nothing new: pump() until idle(), then the store may be closed.
   void stop() { stopped_ = true; }
 
   const MoverStats& stats() const { return stats_; }

@@ -1,4 +1,4 @@
-// What the mover's errors say: each names its remedy.
+// The texts of the mover's errors: each names its remedy.
 #pragma once
 
 #include "platform/base/result.h"

@@ -38,7 +38,7 @@ void PrefixIndex::set_wanted(u32 page) {
   node.is_wanted = true;
 }
 
-// A page whose parent had left finds it again, as long as nobody holds it without one.
+// Links a page again whose parent had left, as long as no sequence holds it without one.
 void PrefixIndex::note_hit(u32 page, u32 before) {
   Node& node = nodes_[page];
   set_wanted(page);
@@ -80,7 +80,7 @@ void PrefixIndex::unlist(u32 page) {
   node.is_listed = false;
 }
 
-// The node is free then.
+// Takes the page out of the tree; its node is free then.
 void PrefixIndex::leave_tree(u32 page) {
   unlist(page);
   leave_order(page);
@@ -97,7 +97,7 @@ void PrefixIndex::leave_tree(u32 page) {
   free_.put(page);
 }
 
-// Its groups go on without it.
+// Takes the page out of the tree; its groups go on without it.
 void PrefixIndex::on_reopen(u32 page) {
   TARN_ASSERT(!is_idle(page));
   for (const GroupRef group : groups(page)) sizes_.pool->set_page(group, kNoPage, 0);

@@ -49,15 +49,15 @@ class PrefixIndex final : public PageOwner {
   void init(Carver& carver, const Sizes& sizes);
 
   const store::Secret& secret() const { return *sizes_.secret; }
-  // The key of these tokens behind the page `before`; kNoPage: behind none, under the root.
+  // Returns the key of these tokens behind the page `before`; kNoPage: behind none, under the root.
   store::Key chain_of(const store::Key& root, u32 before, std::span<const u32> token_ids) const;
-  // The listed page of this key and these tokens; kNoPage: there is none.
+  // Finds the listed page of this key and these tokens; kNoPage: there is none.
   u32 find(const store::Key& chain, std::span<const u32> token_ids) const;
-  // Its groups, one a cache layer.
+  // Returns the page's groups, one a cache layer.
   std::span<const GroupRef> groups(u32 page) const {
     return groups_.subspan(u64{page} * sizes_.n_cache_layers, sizes_.n_cache_layers);
   }
-  // A sequence is about to take the found page, behind `before`.
+  // Notes that a sequence is about to take the found page, behind `before`.
   void note_hit(u32 page, u32 before);
 
   struct NewPage {
@@ -66,12 +66,11 @@ class PrefixIndex final : public PageOwner {
     bool is_listed = true;  // where its key is found already, it is not
     std::span<const u32> token_ids{};
   };
-  // The groups of this page of the sequence, which are sealed and of no page yet, become one.
+  // Makes a page of these groups of the sequence, which are sealed and of no page yet.
   u32 add(const NewPage& page, const Sequence& sequence, u32 at);
-  // Nobody finds it any more. It goes with its last sequence.
+  // Makes the page unfindable. It leaves with its last sequence.
   void unlist(u32 page);
-  // The groups of an idle page are freed. Its children, found by their own keys, have no parent
-  // then.
+  // Frees the groups of an idle page. Its children, found by their own keys, have no parent then.
   void drop(u32 page);
 
   u32 page_of(const Sequence& sequence, u32 at) const {
@@ -81,7 +80,7 @@ class PrefixIndex final : public PageOwner {
   std::span<const u32> token_ids(u32 page) const {
     return token_ids_.subspan(u64{page} * sizes_.page_tokens, sizes_.page_tokens);
   }
-  // Of the record of a group that is part of a page, and the token ids that it carries.
+  // Facts about the record of a group that is part of a page, and the token ids that it carries.
   u32 page_of(u32 group_idx) const { return sizes_.pool->page_of(group_idx); }
   store::Key group_key(u32 group_idx) const {
     return store::layer_key(*sizes_.secret, nodes_[page_of(group_idx)].chain,

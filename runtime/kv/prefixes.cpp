@@ -12,7 +12,7 @@ bool Prefixes::is_in(u32 page, Where where) const {
          });
 }
 
-// One of which a part is lost is of no use to anybody.
+// Finds the page, and drops one of which a part is lost.
 u32 Prefixes::find_page(const store::Key& chain, std::span<const u32> page_ids) {
   const u32 page = index_.find(chain, page_ids);
   if (page == kNoPage || !is_in(page, Where::lost)) return page;
@@ -41,7 +41,7 @@ bool Prefixes::is_here(const Sequence& sequence, u32 at) const {
   return page == kNoPage || !is_away(page);
 }
 
-// Whether it is one that we would have written: a read compares the token ids too.
+// Finds a record as we would have written it; a read compares the token ids, too.
 std::optional<store::RecordRef> Prefixes::record(const store::Key& chain, u32 cache_layer) const {
   if (links_.tiers == nullptr) return std::nullopt;
   const store::Store& store = links_.tiers->store.store();
@@ -149,7 +149,8 @@ void Prefixes::list(Sequence& sequence, const store::Key& root, std::span<const 
   }
 }
 
-// A quarter of the groups may be asked for at once. A parent leaves behind its last child.
+// Writes idle pages until a quarter of the groups could be taken at once. A parent leaves behind
+// its last child.
 void Prefixes::save_idle() {
   const u32 n_wanted = links_.pool->groups_max() / 4;
   u32 n_groups = links_.pool->groups_free() - links_.pool->groups_idle();

@@ -29,39 +29,41 @@ class Prefixes {
   PrefixIndex& index() { return index_; }
   const PrefixIndex& index() const { return index_; }
 
-  // The sequence, whose first slots hold the KV of the first ids, takes the pages that follow and
-  // are there, of any sequence or of none. What it had reserved is given back then, and so are the
-  // slots of a tail that such a page replaces. Of pages on the disk it takes n_from_disk_max tokens
-  // at most.
+  // Gives the sequence, whose first slots hold the KV of the first ids, the pages that follow and
+  // are there, of any sequence or of none. Slots that it had reserved, and those of a tail that
+  // such a page replaces, are given back then. It takes at most n_from_disk_max tokens of pages on
+  // the disk.
   Reused take(Sequence& sequence, const store::Key& root, std::span<const u32> ids,
               u32 n_from_disk_max = ~u32{0});
-  // Its committed pages [begin, end) follow from these ids, and are found by them from now on. One
-  // that is in memory already, or in use, replaces its own. Those that are found stay as they are.
+  // Lists the sequence's committed pages [begin, end), which follow from these ids, so that they
+  // are found from now on. A page that is in memory already, or in use, replaces the sequence's
+  // own. Those that are found stay as they are.
   void list(Sequence& sequence, const store::Key& root, std::span<const u32> ids, u32 begin,
             u32 end);
-  // The first ids that are in pages that are there: what take() would take of an empty sequence.
+  // Counts the first ids that are in pages that are there: what take() would take of an empty
+  // sequence.
   Reused cached(const store::Key& root, std::span<const u32> ids) const;
-  // The sequence gives its KV up, and its tokens may come again: pages that are found by them are
-  // written to the disk, where there is one, before they leave.
+  // Drops the sequence's KV, whose tokens may come again: pages that are found by them are written
+  // to the disk, where there is one, before they leave.
   void park(Sequence& sequence);
-  // Whether there is such a page.
+  // Returns whether there is such a page.
   bool has(const store::Key& chain, std::span<const u32> page_ids) const;
-  // It is dropped, if no sequence has it and nothing follows it; with_what_follows, that first.
+  // Drops the page, if no sequence has it and nothing follows it; with_what_follows, that first.
   void drop_idle(const store::Key& chain, std::span<const u32> page_ids, bool with_what_follows);
-  // Whether all of this page of the sequence is in memory.
+  // Returns whether all of this page of the sequence is in memory.
   bool is_here(const Sequence& sequence, u32 at) const;
-  // The next page of the sequence, which is reserved, becomes the one whose record of cache layer l
-  // is find(l). False where one is missing: then nothing is reserved.
+  // Makes the sequence's next page, which is reserved, the one whose record of cache layer l is
+  // find(l). False where one is missing: then nothing is reserved.
   template <class Find>
   bool adopt_records(Sequence& sequence, Find&& find);
-  // Where groups run short, begins to write idle pages that are wanted, those that leave next: what
-  // is dropped then is found on the disk.
+  // Begins, where groups run short, to write idle pages that are wanted, those that leave next:
+  // what is dropped then is found on the disk.
   void save_idle();
 
  private:
   bool take_page(Sequence& sequence, const store::Key& chain, u32 before,
                  std::span<const u32> page_ids, u32 n_from_disk_max, Reused* reused);
-  // Whether a part of it has to be read.
+  // Returns whether a part of the page has to be read.
   bool is_away(u32 page) const { return is_in(page, Where::disk) || is_in(page, Where::loading); }
   u32 find_page(const store::Key& chain, std::span<const u32> page_ids);
   bool is_in(u32 page, Where where) const;

@@ -16,7 +16,7 @@ struct ReadTimes {
 
 class ReadWatch {
  public:
-  // A read begins, and n were under way before.
+  // Notes that a read begins, and that n were under way before.
   void begin(u64 now_ns, u32 n_under_way) {
     if (n_under_way == 0) since_ns_ = now_ns;
   }

@@ -30,8 +30,8 @@ void Residency::init(Carver& carver, const Memory& memory) {
   stats_.counts[static_cast<u32>(Where::free)] = memory.n_groups;
 }
 
-// Every edge. What follows from the states alone is done here: the frame that a group has, whether
-// it holds its record, and the list that it is in.
+// Takes any edge. It also does what follows from the states alone: the frame that a group has,
+// whether it holds its record, and the list that it is in.
 void Residency::move(u32 group_idx, Where to) {
   Entry& entry = entries_[group_idx];
   const Where from = entry.where;
@@ -60,7 +60,7 @@ void Residency::move(u32 group_idx, Where to) {
   enqueue(group_idx);
 }
 
-// What was loaded and not read yet is used next.
+// Queues the group; one that was loaded and not read yet is used next.
 void Residency::enqueue(u32 group_idx) {
   const Entry& entry = entries_[group_idx];
   if (entry.pins > 0) return;
@@ -100,7 +100,7 @@ void Residency::on_seal(u32 group_idx) {
   move(group_idx, Where::memory);
 }
 
-// The record, if there is one, is of bytes that will change: the group has no more to do with it.
+// Parts the group from its record, if there is one, since its bytes will change.
 void Residency::on_reopen(u32 group_idx) {
   Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.where == Where::memory || entry.where == Where::both);

@@ -1,7 +1,7 @@
 // Where each group's bytes are: in one of the frames of memory, in a record of the store, or both:
 // the states and their edges. Who moves what, and when, is the mover's (mover.h).
 //
-//   free      nobody's
+//   free      in no sequence
 //   reserved  named by a sequence, without bytes and without a frame
 //   writing   its owner fills its frame
 //   memory    sealed; the frame has the only copy
@@ -108,10 +108,11 @@ class Residency final : public GroupMemory {
   Ticket begin_storing(u32 group_idx);
   // Published; or, without a record, failed.
   void end_storing(const Ticket& ticket, store::RecordRef record);
-  // A frame is free. is_later: no step that runs uses it.
+  // Begins a load; a frame is free. is_later: no step that runs uses the group.
   Ticket begin_loading(u32 group_idx, bool is_later = false);
   void end_loading(const Ticket& ticket, LoadEnd end);
-  // Whether the group is still what the ticket was for; if not, the frame is to be given back.
+  // Returns whether the group is still what the ticket was for; if not, the frame is to be given
+  // back.
   bool is_current(const Ticket& ticket) const;
   void give_back(const Ticket& ticket);
   void evict(u32 group_idx);  // both -> disk

@@ -10,7 +10,7 @@ namespace tarn::kv {
 // Tokens of a prefix whose KV was there.
 struct Reused {
   u32 n_from_memory = 0, n_from_disk = 0;
-  // Of chunks: tokens whose KV was placed, and those that were computed anew. With any of the
+  // Tokens of chunks whose KV was transplanted, and those that were computed anew. With any of the
   // former what follows is approximate.
   u32 n_placed = 0, n_recomputed = 0;
   void forget_blended() { n_placed = n_recomputed = 0; }
@@ -22,7 +22,7 @@ struct Reused {
   void bound(u32 n) {
     if (n_tokens() > n) forget(n_tokens() - n);
   }
-  // The last n of them are gone.
+  // Takes the last n of them away.
   void forget(u32 n) {
     const u32 n_disk = std::min(n, n_from_disk);
     n_from_disk -= n_disk;

@@ -19,7 +19,7 @@ namespace tarn::kv {
 
 class Sequence {
  public:
-  // Of the tables of such a sequence.
+  // Counts the entries of the tables of such a sequence.
   static u64 n_entries(u32 n_cache_layers, u32 slots_max, u32 page_tokens);
   void init(GroupPool* pool, u32 n_cache_layers, u32 slots_max, std::span<GroupRef> tables);
 
@@ -27,7 +27,8 @@ class Sequence {
   // slots_max would be passed.
   bool reserve(u32 n);
 
-  // Where K and V of (layer, kv head) of a reserved, not yet committed slot go: 2 * vector_bytes.
+  // Returns where K and V of (layer, kv head) of a reserved, not yet committed slot go: 2 *
+  // vector_bytes.
   u8* slot_for_write(u32 cache_layer, u32 kv_head, u32 slot);
   // Marks reserved slots [n_slots, n_slots + n) as written; seals groups that became full.
   void commit(u32 n);
@@ -38,12 +39,12 @@ class Sequence {
   // a sealed group, that group becomes the writable tail again; one that others share is copied for
   // it (false if the pool has no group left for that; then nothing changed).
   bool truncate(u32 n);
-  // Whether there is room for truncate(n_kept) and then for n_slots in all.
+  // Returns whether there is room for truncate(n_kept) and then for n_slots in all.
   bool has_room(u32 n_kept, u32 n_slots) const;
   // Takes sealed groups that others have, or that are idle, one a layer, as its next page: it is at
   // a page's begin. What was reserved of that page is given back. The caller knows that it fits.
   void adopt(std::span<const GroupRef> groups);
-  // Likewise in place of its own groups of a committed page, which have the same bytes.
+  // Takes sealed groups in place of its own ones of a committed page, which have the same bytes.
   void replace(u32 page, std::span<const GroupRef> groups);
   // Becomes a copy of the committed slots of `source` (this must be empty, of the same pool and
   // layers): full groups are shared, the tail is copied. All or nothing; false as for reserve().
@@ -57,10 +58,10 @@ class Sequence {
   // disk are pinned.
   void pages(u32 cache_layer, u32 kv_head, u32 begin, u32 end, std::span<const u8*> out) const;
   GroupRef group(u32 cache_layer, u32 group_idx) const;
-  // Where that group lies, for the tables of a GPU's kernels.
+  // Returns where that group lies, for the tables of a GPU's kernels.
   u64 group_address(u32 cache_layer, u32 group_idx) const;
-  // The first group whose address may not be what it was at the last call: all before it are what
-  // they were. n_groups() if none.
+  // Returns the first group whose address may not be what it was at the last call; all before it
+  // are unchanged. n_groups() if none.
   u32 take_changed_groups();
 
   // Groups in each layer's table.

@@ -35,7 +35,7 @@ class SlotCache {
     u32 cell = 0;
     u32 rank = 0;
   };
-  // One step's look-up. Of the wanted ones, ascending, those that are here go to the end of
+  // Looks up one step's slots. Of the wanted ones, ascending, those that are here go to the end of
   // `found`, which has room for all, and the others to the front of `wanted`; returns how many the
   // latter are.
   u32 take(std::span<WantedSlot> wanted, std::span<Found> found);

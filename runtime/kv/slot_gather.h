@@ -24,7 +24,7 @@ struct GatherArgs {
   bool is_offloaded(u32 group) const { return group >= offloaded_begin && group < offloaded_end; }
 };
 
-// The first group from `from` on that has a wanted slot.
+// Returns the first group from `from` on that has a wanted slot.
 std::optional<u32> next_wanted_group(const GatherArgs& args, const GroupShape& shape, u32 from);
 // Sectors of the group that wanted slots touch, ascending, written to `out`: as many as it has.
 std::span<const u32> wanted_sectors(const GatherArgs& args, const GroupShape& shape, u32 group,

@@ -63,7 +63,7 @@ Result<void> TierStore::stay_off(const Error& why) {
 
 void TierStore::close() {
   while (!store_.idle() && !store_.is_stuck()) store_.poll({}, kWaitNs);
-  if (store_.is_stuck()) {  // and so would be whoever ended the backend
+  if (store_.is_stuck()) {  // and ending the backend would be stuck, too
     store_.abandon();
     is_abandoned_ = true;
     owns_io_ = false;
@@ -83,7 +83,8 @@ const char* TierStore::state_name() const {
   return store_.mode() == store::Mode::read_only ? "read-only" : "off";
 }
 
-// What is in memory goes on; who looks at nothing but answers hears it here.
+// Logs a change of the store's mode: what is in memory goes on, and a host that looks at answers
+// alone learns of the change here.
 void TierStore::log_state() {
   if (!is_open_ || std::exchange(logged_mode_, store_.mode()) == store_.mode()) return;
   std::array<char, 512> why{};
@@ -96,7 +97,8 @@ bool TierStore::has_lost_records() const {
   return stats.labels_lost || stats.n_unread_at_start + stats.n_damaged_at_start > 0;
 }
 
-// What was lost is known by no name: a session of it is not found, or computed anew in part.
+// Logs that records were lost. Their names are unknown: a session of theirs is not found, or
+// computed anew in part.
 void TierStore::log_lost_records() const {
   if (!has_lost_records()) return;
   const store::StoreStats stats = store_.stats();

@@ -17,7 +17,7 @@ namespace tarn::kv {
 
 struct TierStoreMemory {
   std::span<std::byte> io, store;
-  // The limits are those of a store that store_bytes() knows a size for.
+  // Takes the memory of a store with these limits, for which store_bytes() knows a size.
   static TierStoreMemory carve(Carver& carver, const store::StoreLimits& limits) {
     return {.io = carver.take<std::byte>("io", io_backend_bytes()),
             .store = carver.take<std::byte>("index and heads", *store::store_bytes(limits))};
@@ -53,7 +53,7 @@ class TierStore {
   // Waits for what is under way, as long as the store's deadlines let it. Where the disk keeps
   // something beyond them, all memory that was lent to open() must stay.
   void close();
-  // Whether the disk has kept something at close(). Says so once.
+  // Returns whether the disk has kept something at close(), and says so once.
   bool take_abandoned();
 
   store::Store& store() { return store_; }
@@ -62,7 +62,7 @@ class TierStore {
   const char* state_name() const;
   // Logs a state that is worse than the one logged last.
   void log_state();
-  // Whether the file had parts that were unreadable when it was opened.
+  // Returns whether the file had parts that were unreadable when it was opened.
   bool has_lost_records() const;
   void log_lost_records() const;
 

@@ -1,4 +1,4 @@
-// What KV over frames of memory and a store is made of.
+// The parts of KV over frames of memory and a store.
 #pragma once
 
 #include "runtime/kv/extents.h"

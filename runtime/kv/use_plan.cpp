@@ -96,7 +96,7 @@ u64 UsePlan::note_use(const Sequence& sequence, u32 cache_layer, u32 group) {
   return at.tick;
 }
 
-// The sequence may have been cut since.
+// Returns the group of the use, or none where the sequence was cut since.
 u32 UsePlan::group_of(const Visit& visit, const Cursor& cursor) {
   const u32 group = visit.group(cursor.use);
   if (group >= visit.sequence->n_groups()) return EvictionQueue::kNone;

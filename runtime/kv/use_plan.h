@@ -33,30 +33,30 @@ class UsePlan {
   // Borrows memory for the visits of a step.
   void init(std::span<Visit> visits, u32 n_cache_layers, EvictionQueue* queue);
 
-  // The uses of the step that begins: begin(), add() for each of its sequences, and end().
+  // Begins the uses of a step: begin(), add() for each of its sequences, and end().
   void begin();
   void add(const Visit& visit);
   void end();
   // After end(): what a later step is going to read of another sequence, in the order of turns.
   void add_later(const Visit& visit);
 
-  // Of the use of a group in the cycle under way; 0: the plan has none.
+  // Returns the tick of a group's use in the cycle under way; 0: the plan has none.
   u64 tick_of(const Sequence& sequence, u32 cache_layer, u32 group) const {
     return find(sequence, cache_layer, group).tick;
   }
-  // The same; attention has come to this group.
+  // Returns the same tick, and notes that attention has come to this group.
   u64 note_use(const Sequence& sequence, u32 cache_layer, u32 group);
-  // Of the same use in the next cycle.
+  // Returns the tick of the same use in the next cycle.
   u64 next_tick(u64 tick) const { return tick == 0 ? 0 : tick + cycle_groups_; }
   u64 used_tick() const { return used_tick_; }  // of the last pin set of this step
 
-  // Whether a use is left to read ahead for, within one cycle of what is used now.
+  // Returns whether a use is left to read ahead for, within one cycle of what is used now.
   bool has_ahead() const { return !at_end_ && ahead_.tick < used_tick_ + cycle_groups_; }
   u64 ahead_tick() const { return ahead_.tick; }
   // EvictionQueue::kNone where it has been cut since.
   u32 ahead_group() const { return group_of(visits_[ahead_.visit], ahead_); }
   void advance() { at_end_ = !advance(ahead_); }
-  // The same of what later steps read.
+  // Returns the same of what later steps read.
   bool has_later() const { return later_at_.visit < later_.size(); }
   u64 later_tick() const { return later_at_.tick; }
   u32 later_group() const { return group_of(later_[later_at_.visit], later_at_); }

@@ -1,4 +1,4 @@
-// What one step computes: rows, the runs that they belong to, and whose logits are asked for. Fixed
+// The work of one step: rows, the runs that they belong to, and whose logits are asked for. Fixed
 // arrays in host memory, filled before the step and left alone until its end. What the kernels of a
 // step read stands here; nothing variable is baked into an op.
 //

@@ -4,7 +4,8 @@
 
 namespace tarn::step {
 
-// A step reads the weights once: half of the answers take half of the time or more.
+// Estimates a step without rows of prompts. A step reads the weights once: half of the answers take
+// half of the time or more.
 u64 Pace::alone_ns(u32 n_answer_rows) const {
   if (n_answer_rows >= n_alone_rows_) return alone_ns_;
   return alone_ns_ * n_answer_rows / n_alone_rows_;

@@ -1,7 +1,7 @@
-// What attention reads of the KV of a run's layer, part after part: the softmax state goes from one
-// to the next, so parts have the bits of one pass (kernels/attn/attn.h).
+// The parts of what attention reads of the KV of a run's layer, part after part. The softmax state
+// goes from one to the next, so parts have the bits of one pass (kernels/attn/attn.h).
 //
-//   whole    a run that reads everything: a window of its groups, in memory while the part is held
+//   whole    a run that reads everything: a pin set of its groups, in memory while the part is held
 //   chosen   a run that reads chosen slots: those of some of its KV heads. The slots of a head are
 //            cut into tiles by rank, so where a slot lies changes no bit
 #pragma once
@@ -12,14 +12,14 @@
 
 namespace tarn::step {
 
-// Of what has an end before its part's, there is less.
+// A piece of a run's KV. A run that ends inside the part uses only the slots before its own end.
 struct KvPart {
   u32 group_begin = 0, group_end = 0;
   u32 head_begin = 0, head_end = 0;  // of a chosen part: KV heads
 };
 
-// What one KV head of a run chose. It is lent until the worker's next choice; where `pages` are
-// there, until the run's next layer.
+// The slots that one KV head of a run chose. They are lent until the worker's next choice; where
+// `pages` are there, until the run's next layer.
 struct ChosenSlots {
   std::span<const u32> slots{};       // ascending; none: they come with a later part
   const u8* const* pages = nullptr;   // of K and V in the order of ranks; nullptr: copied here

@@ -21,7 +21,8 @@ struct ReadingPoint {
   f64 seconds = 0;   // since the begin
 };
 
-// Of a reading that began at the token `begin`; `early` lies behind it, `late` behind `early`.
+// Estimates a reading that began at the token `begin`; `early` lies behind it, `late` behind
+// `early`.
 inline ReadingTime reading_time(f64 begin, const ReadingPoint& early, const ReadingPoint& late) {
   const f64 early_rate = early.seconds / (early.n_tokens - begin);
   const f64 late_rate = late.seconds / (late.n_tokens - begin);
@@ -36,8 +37,9 @@ class ReadingClock {
  public:
   static constexpr f64 kFirstTokens = 1024;
 
-  // So much is read now; the first call begins, and so does one where less is read than before.
-  // More may have come meanwhile. Returns how long the rest takes; 0 while nothing is known.
+  // Notes how much is read now. The first call begins, and so does one where less is read than
+  // before. More may have come meanwhile. Returns how long the rest takes; 0 while nothing is
+  // known.
   f64 left_s(u64 now_ns, u32 n_read, u32 n_all) {
     if (!is_begun_ || n_read < n_last_) {
       *this = ReadingClock();

@@ -21,8 +21,8 @@ u32 ShareRing::n_turns_before(u32 tenant) const {
   return (tenant + n - turn_ - 1) % n;
 }
 
-// Rounds that would serve nobody pass at once: until a tenant whose prompts wait, or where none
-// does, a tenant with answers, is out of debt. Debts keep their differences.
+// Passes rounds that would serve no tenant at once: until a tenant whose prompts wait, or where
+// none does, a tenant with answers, is out of debt. Debts keep their differences.
 void ShareRing::charge(bool prompts_wait) {
   i32 highest = -kDebtMax;
   bool is_idle = true;

@@ -5,7 +5,7 @@
 //   round       the turn goes from tenant to tenant; a tenant whose turn begins gets kQuantum rows
 //   charge      rows of answers are served in any case, and are charged like rows of prompts
 //   invariant   -kDebtMax <= deficit <= kQuantum; a tenant without a prompt has deficit <= 0
-//   alone       rounds that serve nobody pass at once, so a lone tenant gets every row
+//   alone       rounds that serve no tenant pass at once, so a lone tenant gets every row
 //   bound       a prompt of n rows whose tenant has no debt waits for at most
 //               ceil(n / kQuantum) * kQuantum rows of each other tenant with prompts
 //   memory      lent: one account a tenant and priority; no heap
