@@ -14,6 +14,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 import layers  # noqa: E402
+import prose  # noqa: E402
 
 CORE = ("platform/", "kernels/", "runtime/")
 LAB = "runtime/lab/"  # never in libtarn.a
@@ -419,6 +420,9 @@ def check_packages(tree):
                 for name, text in listed.items():
                     if not re.search(rf"\b{re.escape(package)}\b", text):
                         yield path, number, f"{package} is missing in {name}"
+
+
+RULES.update(prose.RULES)
 
 
 def findings(tree):

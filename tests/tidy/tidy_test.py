@@ -13,6 +13,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 import layers  # noqa: E402
+import prose  # noqa: E402
 import tidy  # noqa: E402
 
 HEADER = "// what it is for\n#pragma once\n"
@@ -109,6 +110,33 @@ SAMPLES = [
     ("top-level", "notes.txt", "x\n"),
     ("test-header", "tests/runtime/kv_test.cpp", "// Goal    only that.\n"),
     ("package", "tests/CMakeLists.txt", "tarn_require_header(x.h libx-dev)\n"),
+    ("comment", "runtime/kv/bad.cpp", CPP + "\n// Of a group: its bytes.\nint n;\n"),
+    ("comment", "runtime/kv/bad.cpp", CPP + "\n// What a group has.\nint n;\n"),
+    ("comment", "runtime/kv/bad.cpp", CPP + "int n = 0;  // that nob" + "ody reads\n"),
+    ("comment", "runtime/kv/bad.cpp", CPP + "\n// Counts, for wh" + "om it asks.\nint n();\n"),
+    ("comment-verb", "runtime/kv/bad.cpp", CPP + "\n// Whether it is there.\nbool is_there() {\n"),
+    ("comment-verb", "runtime/kv/bad.cpp",
+     CPP + "\n// The first group\n// of all.\ntemplate <class T>\nT C::first(u32 n) const;\n"),
+    ("comment-verb", "runtime/kv/bad.h",
+     HEADER + "class Pool {\n  // A pool of n.\n  explicit Pool(u32 n);\n"),
+    ("changelog", "CHANGELOG.md", "# Changelog\n\n- A capability\n  of two lines.\n"),
+    ("decisions", "runtime/DECISIONS.md", "## 2026-01-01: a\n\nb\n\n## 2026-01-02: a\n\nb\n"),
+    ("decisions", "runtime/DECISIONS.md", "# D\n\n## the choice without a date\n\nb\n"),
+    ("decisions", "runtime/DECISIONS.md", "# D\n\n## 2026-01-01: a\n\n" + "b\n" * 11),
+]
+
+# (a commit's subject, whether it is allowed)
+SUBJECTS = [
+    ("kv: cut a group behind the tail", True),
+    ("tests/bench: give the ratio its interval", True),
+    ("runtime, tests: bring a page", True),
+    ("kv: cuts a group", False),
+    ("kv: cutting a group", False),
+    ("kv: added a group", False),
+    ("kv: the group is cut", False),
+    ("Cut a group", False),
+    ("KV: cut a group", False),
+    ("kv: " + "cut " * 16, False),
 ]
 
 ALLOWED = [
@@ -119,6 +147,10 @@ ALLOWED = [
     ("binary", "tests/golden/small.bin", "\0" * 100),
     ("binary", "tools/builtin/logbook.gguf", "\0" * 100_000),
     ("layer", "tools/tarn/good.cpp", CPP + '#include "runtime/engine/engine.h"\n'),
+    ("comment", "runtime/kv/good.cpp",
+     CPP + "\n// Returns it.\nint f(int n);\n// The table.\nint n = f(1);  // so many\n"),
+    ("changelog", "CHANGELOG.md", "# Changelog\n\nModels\n- A capability.\n"),
+    ("decisions", "runtime/DECISIONS.md", "## 2026-01-02: a\n\nb\n\n## 2026-01-01: a\n\nb\n"),
     ("machine-path", "tests/good.txt", "a temporary file in /tmp/x, see https://x.org/home/y\n"),
 ]
 
@@ -147,10 +179,16 @@ class TidyTest(unittest.TestCase):
                 self.assertEqual(rules_broken((path, content)), [])
 
     def test_every_rule_and_every_banned_call_has_a_sample(self):
-        self.assertEqual(set(tidy.RULES) - {rule for rule, _, _ in SAMPLES}, set())
+        has_no_file = {"commit-subject"}  # test_subjects_of_commits
+        self.assertEqual(set(tidy.RULES) - {rule for rule, _, _ in SAMPLES}, has_no_file)
         calls = "\n".join(c for rule, _, c in SAMPLES if rule == "banned-call")
         for pattern, _, _ in tidy.BANNED_CALLS:
             self.assertRegex(calls, pattern)
+
+    def test_subjects_of_commits(self):
+        for subject, is_allowed in SUBJECTS:
+            with self.subTest(subject=subject):
+                self.assertEqual(prose.subject_error(subject) is None, is_allowed)
 
     def test_a_row_of_the_table_names_only_rows_above_it(self):
         seen = set()
