@@ -115,13 +115,13 @@ struct AttendSpan {
     u32 span;               // of the launch
     u32 begin, end;         // slots [begin, end), of the row that sees most
   };
-  // Of a product: q head `head` of a row of the CTA's.
+  // A column of a product: q head `head` of a row of the CTA's.
   struct Column {
     u32 row, head;
     bool is_there;
   };
 
-  // What the threads of a CTA share.
+  // The memory that a CTA's threads share.
   struct Room {
     Shared<U32x4> q;     // [kProducts, 2 * kBlocks, 32 lanes]: a product's B, high and low
     Shared<f32> up;      // [kProducts, kColumns]: a power of two, which q was multiplied with
@@ -135,11 +135,11 @@ struct AttendSpan {
   struct Keys {
     U32x4 of[kBlocks][2];
   };
-  // And of V, as the A of four products a strip.
+  // A strip of V, as the A of four products.
   struct Values {
     u32 of[kStrips][4][4];
   };
-  // Of one product: what a lane knows of its two columns.
+  // The state of one product: what a lane knows of its two columns.
   struct State {
     f32 m[2], l[2], o[4 * kStrips][4];
   };
@@ -378,7 +378,7 @@ struct AttendSpan {
     cta.barrier();  // q is there
   }
 
-  // Of slots group and group + 8, two columns each.
+  // Scores slots group and group + 8, two columns each.
   TARN_DEVICE static void score(Cta& cta, const Args& args, const Room& room, u32 product,
                                 const Keys& keys, f32 (&s)[4]) {
     f32 high[4] = {}, low[4] = {};

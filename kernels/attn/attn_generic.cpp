@@ -81,7 +81,7 @@ void dot_slots(const Tile& tile, const Query& query, u32 n_slots, f32* p, f32* d
   }
 }
 
-// What one (row, head) carries from tile to tile.
+// The state that one (row, head) carries from tile to tile.
 struct State {
   f32* o;  // [head_dim]
   f32* l;  // [16]

@@ -81,12 +81,12 @@ class AttnVector {
   static constexpr u32 kStatesMax = 4;           // states at a time
   static constexpr u32 kTile = 2;                // registers of slots in a tile of K
   static constexpr u32 kTileSlots = kTile * F::kLanes;
-  // Of these at a time, where K are bytes: a register of i32 and one of f32 each for 4 states.
+  // Slots at a time, where K are bytes: a register of i32 and one of f32 each for 4 states.
   static constexpr u32 kDotTile = F::kLanes == 16 ? kTile : 1;
   static constexpr u32 kWordBytes = 4 * F::kLanes;          // of four dims of kLanes slots
   static constexpr u32 kPanel = F::kLanes == 16 ? 64 : 16;  // dims of a tile of V that lie together
   static constexpr f32 kNone = -__builtin_inff();
-  // What a transposition reads: 16 bytes a slot, of halves so many, and 16 slots of halves.
+  // A transposition reads 16 bytes a slot, of halves so many, and 16 slots of halves.
   static constexpr u32 kChunkBytes = 16, kHalves = 8, kRows = 16;
   static_assert(kTileSlots % kRows == 0 && kRows % F::kLanes == 0);
   static constexpr u32 kBlockElems = 32;
@@ -228,8 +228,8 @@ class AttnVector {
     }
   }
 
-  // Likewise words of four dims of kLanes slots of q8_0 or q4_0; behind them the scales of each
-  // block of 32 dims, f32.
+  // Scores words of four dims of kLanes slots of q8_0 or q4_0; behind them the scales of each block
+  // of 32 dims, f32.
   void score_bytes(const u8* slots, u32 t, u32 n_parts) {
     const u32 half_bytes = args_.type == KvType::q8_0 ? kChunkBytes : 0;
     const u32 block_bytes = args_.type == KvType::q8_0 ? kQ8Bytes : kQ4Bytes;
@@ -646,7 +646,7 @@ class AttnVector {
   const u64 ask_score_bytes_;  // for each element of a tile of K
   const u64 ask_value_bytes_;  // for each slot of a panel of V
   const u8* ahead_ = nullptr;  // the next line to prefetch
-  // Of f16 a tile of K, [head_dim, kTileSlots], or [head_dim, kLanes] for half a tile; of q8_0 and
+  // A tile of K in f16, [head_dim, kTileSlots], or [head_dim, kLanes] for half a tile; in q8_0 and
   // q4_0 a ByteTile, and then what byte_values() makes of V.
   f32* k_;
   f32* v_;         // [dims_ / kPanel, page_tokens, kPanel]

@@ -39,7 +39,7 @@ struct KvAppend {
  private:
   static constexpr u32 kMagnitude = 0x7fffffffu;
 
-  // What a block's elements are multiplied by, or none where all are stored as 0.
+  // The factor of a block's elements, or none where all are stored as 0.
   struct Scale {
     f32 inverse;
     bool usable;

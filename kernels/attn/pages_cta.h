@@ -16,7 +16,7 @@ constexpr u32 vector_bytes(KvType type, u32 head_dim) {
   return type == KvType::f16 ? head_dim * 2 : head_dim / kKvBlock * kv_block_bytes(type);
 }
 
-// What a warp of a launch over vectors has: 32 elements of K or V of one head of a row.
+// A warp's piece in a launch over vectors: 32 elements of K or V of one head of a row.
 struct KvPiece {
   u32 kv_head, piece, i;  // i: of the lane in the vector
   bool is_k, is_there;    // is_there is a whole warp's

@@ -24,7 +24,7 @@ constexpr u32 kGroups = kWarpLanes / kWarps;  // windows with other classes, the
 constexpr f32 kMagic = 12582912.0f;
 constexpr i32 kMagicBits = 0x4b400000;
 
-// What a lane has of the CTA's 32 outputs: those of 4 rows of weights (2 fragments' upper and lower
+// A lane's share of the CTA's 32 outputs: those of 4 rows of weights (2 fragments' upper and lower
 // half) for 8 rows of activations.
 struct Sums {
   f32 of[2][4][4];  // [16 outputs][8 rows][fragment]
@@ -366,7 +366,7 @@ struct Product {
     u32 n_chunks;
   };
 
-  // What matvec's butterfly has after its first two levels, for the lanes below 8: this warp's.
+  // Sums as matvec's butterfly after its first two levels, for the lanes below 8: this warp's.
   TARN_DEVICE static Sums run(Cta& cta, const GpuQuantized& acts, const Operands& operands,
                               const Shared<U32x4>& buffers) {
     const From from{.weights = Type::from(cta, operands),
@@ -380,7 +380,7 @@ struct Product {
       Sums sums{};
       for (u32 window = first_of(step); window < n_windows; window += kGroups) {
         cta.copy_wait<0>();
-        cta.barrier();  // the window has arrived, and nobody needs the one before any more
+        cta.barrier();  // the window has arrived, and no warp needs the one before any more
         const Shared<U32x4> buffer = buffers.part(turn * kBufferUnits, kBufferUnits);
         turn ^= 1u;
         const typename Type::Held its = held;
@@ -489,7 +489,7 @@ struct Matmat {
 
   TARN_DEVICE static void write(Cta& cta, const GpuMatrix& matrix, const Operands& operands,
                                 u32 r_begin, const Sums& sums, const Shared<f32>& parts) {
-    cta.barrier();  // nobody needs the last window any more
+    cta.barrier();  // no warp needs the last window any more
     TARN_UNROLL(2) for (u32 i = 0; i < 2; ++i) {
       TARN_UNROLL(4) for (u32 j = 0; j < 4; ++j) {
         TARN_UNROLL(4) for (u32 e = 0; e < 4; ++e) {

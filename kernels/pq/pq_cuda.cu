@@ -23,7 +23,7 @@ TARN_DEVICE u32 code_of(PqCodeFormat format, const u8* row, u32 token) {
   return low | (block[32 + t % 16] >> (t / 16 * 2) & 3u) << 4;
 }
 
-// Of tokens `token` and `token` + 32, of one block; a byte of packed codes serves both.
+// Scores tokens `token` and `token` + 32, of one block; a byte of packed codes serves both.
 template <PqCodeFormat format>
 TARN_DEVICE void two_codes(const u8* row, u32 token, u32 (&codes)[2]) {
   static_assert(kPqBlockTokens == 2 * kWarpLanes);

@@ -25,7 +25,7 @@
 namespace tarn::kernels {
 
 inline constexpr u32 kPqPairSideMax = 64;
-// Of weights and keys.
+// Weights and keys.
 inline constexpr u64 kPqPairScratchBytes = u64{2} * kPqPairSideMax * kPqPairSideMax * sizeof(f32);
 
 struct PqPairsArgs {

@@ -8,7 +8,7 @@ namespace {
 
 struct Scalar {
   static constexpr u32 kLanes = 1;
-  // Of a negative value all bits but the sign are turned; + 0 makes -0 the other zero.
+  // Turns all bits of a negative value but the sign; + 0 makes -0 the other zero.
   static i32 load(const f32* values, u32) {
     const i32 bits = std::bit_cast<i32>(values[0] + 0.0f);
     return bits ^ ((bits >> 31) & 0x7fffffff);

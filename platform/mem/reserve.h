@@ -48,7 +48,7 @@ class SystemReserve final : public Reserve {
   void release(std::span<std::byte> bytes) override;
 };
 
-// What the system could still give without swapping, in bytes: MemAvailable, bounded by the
+// Returns how many bytes the system could still give without swapping: MemAvailable, bounded by the
 // cgroup's limit (v1 and v2, and those of its parents) and by RLIMIT_AS and RLIMIT_DATA. The base
 // of `--budget auto`. 0 where it is not known.
 u64 memory_available_bytes();

@@ -24,7 +24,8 @@ struct PowerState {
   std::array<char, 32> throttling_first{};  // the name of the first of them
 };
 PowerState power_state();
-// Of it the mode, a GPU's clocks and what is throttling: some ten reads, none of a CPU's clock.
+// Reads the mode, a GPU's clocks and what is throttling alone: some ten reads, none of a CPU's
+// clock.
 PowerState power_limits();
 
 // Below another root than "": a test can describe other machines.

@@ -127,7 +127,7 @@ constexpr BuiltInTemplate kTemplates[] = {
 {%- if add_generation_prompt %}
 {{- '### Response:\n' }}
 {%- endif %})"},
-    // What the built-in log book model was trained on: the system's text is the log.
+    // The built-in log book model was trained on this one: the system's text is the log.
     {"plain", R"({%- for message in messages %}
 {%- if message.role == 'system' %}
 {{- message.content.strip() + '\n' }}

@@ -32,7 +32,7 @@ class Arguments {
   std::span<const Argument> all_{};
 };
 
-// What is called by a name: with a value before the bar or the dot, and arguments.
+// A callee by name: with a value before the bar or the dot, and arguments.
 using CallFn = MaybeValue (*)(Machine& m, const Value& of, const Arguments& arguments);
 struct Named {
   std::string_view name;

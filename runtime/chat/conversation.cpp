@@ -5,11 +5,12 @@
 namespace tarn::chat {
 namespace {
 
-// Of a text, in order of its bytes: what the template wrote belongs to what it stands in front of.
+// Origins of a text, in order of its bytes: what the template wrote belongs to what it stands in
+// front of.
 class Origins {
  public:
   explicit Origins(std::span<const u8> origins) : origins_(origins) {}
-  // Of the byte `at`, which never becomes smaller.
+  // Returns the origin of the byte `at`, which never becomes smaller.
   u8 of(u64 at) {
     for (; at_ < at; ++at_) {
       if (origins_[at_] != kFromTemplate) last_ = origins_[at_];

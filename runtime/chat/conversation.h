@@ -23,7 +23,7 @@ struct Conversation {
   std::span<const u8> notes{};  // [ids.size()]
 };
 
-// What stands around a chunk in a message's content: noncharacters, for a program's own use.
+// Marks around a chunk in a message's content: noncharacters, for a program's own use.
 inline constexpr std::string_view kChunkBegin = "\xEF\xB7\x90", kChunkEnd = "\xEF\xB7\x91";
 
 // Calls fn(begin, end, is_chunk) for what a text with such marks has between them, in order. What

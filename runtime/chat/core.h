@@ -1,4 +1,4 @@
-// What Python does with values of any kind: comparing, counting, iterating, printing. Private to
+// Python's operations on values of any kind: comparing, counting, iterating, printing. Private to
 // this folder.
 #pragma once
 
@@ -21,7 +21,7 @@ const Entry* find_entry(Machine& m, std::span<const Entry> entries, std::string_
 
 // ---- iterating (core.cpp)
 std::optional<u64> length_of(Machine& m, const Value& value);
-// What a loop over the value goes through: items, keys, or the characters of a text.
+// Returns what a loop over the value goes through: items, keys, or the characters of a text.
 std::optional<std::span<const Value>> items_of(Machine& m, const Value& value);
 // Where the code point of an index begins, in bytes; the text's size beyond its end.
 u64 byte_of(std::string_view text, u64 idx);

@@ -145,7 +145,8 @@ std::optional<T> parsed(std::string_view text) {
   return value;
 }
 
-// What Python reads as a number and parsed() does not: underscores, other scripts' digits.
+// Returns whether Python reads the text as a number and parsed() does not: underscores, other
+// scripts' digits.
 bool is_foreign_number(std::string_view text) {
   for (u64 at = 0; at < text.size();) {
     const text::CodePoint c = code_point(text, at);

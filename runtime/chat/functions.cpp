@@ -1,4 +1,4 @@
-// What a template can call by its name alone.
+// Functions that a template can call by their name alone.
 #include <array>
 
 #include "runtime/chat/call.h"
@@ -87,7 +87,7 @@ MaybeValue strftime_now(Machine& m, const Value&, const Arguments& arguments) {
   format.text().copy(terminated.data(), format.n);
   const u64 n = std::strftime(out.data(), out.size(), terminated.data(), &m.now);
   m.work(u64{256} * format.n);
-  // A user's text in it is nobody's control token.
+  // A user's text in it is no control token.
   const bool is_own = format.origins == nullptr && format.origin == kFromTemplate;
   const u64 begin = m.begin();
   if (!m.put({out.data(), n}, is_own ? kFromTemplate : kFromCaller)) return Failed{};

@@ -24,7 +24,7 @@
 namespace tarn::chat {
 namespace {
 
-// What RapidJSON's reader keeps of the arrays and objects that are open: a few bytes each.
+// The state that RapidJSON's reader keeps of open arrays and objects: a few bytes each.
 class OpenParts {
  public:
   void* Malloc(size_t n_bytes) { return Realloc(nullptr, 0, n_bytes); }

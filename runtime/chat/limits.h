@@ -5,9 +5,9 @@
 
 namespace tarn::chat {
 
-// What a rendering may cost, in bytes that are copied or compared: 50 ms of a slow core. A hostile
-// template ends by it. The longest conversation of a 128K context takes a tenth of it with the
-// slowest template in use.
+// The cost that a rendering may have, in bytes that are copied or compared: 50 ms of a slow core. A
+// hostile template ends by it. The longest conversation of a 128K context takes a tenth of it with
+// the slowest template in use.
 inline constexpr i64 kWorkMax = i64{64} << 20;
 inline constexpr i64 kStepWork = 64;   // a node that is evaluated, an item of a loop
 inline constexpr i64 kFindWork = 192;  // a name that is looked for in a table

@@ -140,7 +140,7 @@ MaybeValue map(Machine& m, const Value& of, const Arguments& arguments) {
   return make_generator(m, mapped);
 }
 
-// Those that a test holds for, or does not. by_attribute: of their attribute.
+// Selects the items that a test holds for, or does not. by_attribute: of their attribute.
 MaybeValue select(Machine& m, const Value& of, const Arguments& arguments, bool by_attribute,
                   bool wanted) {
   TARN_GET(const auto all, items_if_true(m, of));
@@ -175,7 +175,7 @@ MaybeValue selected(Machine& m, const Value& of, const Arguments& arguments) {
 
 // ---- order
 
-// What a value is ordered by: texts without their case, unless it counts.
+// Returns the key that a value is ordered by: texts without their case, unless it counts.
 MaybeValue order_key(Machine& m, const Value& of, const Value* attribute, bool case_counts) {
   Value key = of;
   if (attribute != nullptr && !attribute->is(Kind::none)) {

@@ -1,4 +1,4 @@
-// What a rendering works with: memory, the output, variables, and the bounds. Private to this
+// The state of a rendering: memory, the output, variables, and the bounds. Private to this
 // folder.
 //
 //   memory   heap: grows to the render's end. output: a stack of texts under construction; what is
@@ -18,7 +18,7 @@
 
 namespace tarn::chat {
 
-// What a failed call returns; the machine has the error.
+// The result of a failed call; the machine has the error.
 struct Failed {
   template <class T>
   operator std::optional<T>() const {  // NOLINT: implicit by intent
@@ -63,7 +63,8 @@ class Machine {
     if (!got) no_memory();
     return got.value_or(std::span<T>());
   }
-  // What was made since a mark is given back, unless something that outlives it may refer to it.
+  // A mark of the heap. What was made since is given back, unless something that outlives it may
+  // refer to it.
   struct Mark {
     u64 n_bytes = 0;
     u64 n_kept = 0;

@@ -81,7 +81,7 @@ MaybeValue changed(Machine& m, const Value& of, const Arguments& arguments) {
   return make_bool(!is_same);
 }
 
-// What changes its object is undefined in the sandbox.
+// Methods of a dict. Those that change their object are undefined in the sandbox.
 constexpr Named kDict[] = {{"get", get},     {"keys", keys}, {"values", values},
                            {"items", items}, {"copy", copy}, {"fromkeys", nullptr}};
 constexpr Named kList[] = {{"index", index}, {"count", count}, {"copy", copy}};

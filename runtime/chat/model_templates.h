@@ -23,7 +23,7 @@ namespace tarn::chat {
 struct TemplateSources {
   Result<std::string_view> text{std::string_view()};        // empty: there is none
   Result<std::string_view> with_tools{std::string_view()};  // empty: `text` serves
-  // Of the parsed templates; 0 if there are none.
+  // Returns the bytes of the parsed templates; 0 if there are none.
   u64 memory_bytes() const;
 };
 

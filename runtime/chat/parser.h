@@ -17,7 +17,7 @@
 
 namespace tarn::chat {
 
-// What a parser writes to.
+// The memory that a parser writes to.
 struct ParserMemory {
   std::span<char> source{};  // in place
   std::span<Node> nodes{};   // the first stands for nothing

@@ -1,4 +1,4 @@
-// What the parts of the parser use. Private to this folder.
+// Shared by the parts of the parser. Private to this folder.
 #pragma once
 
 #include "runtime/chat/limits.h"

@@ -32,7 +32,7 @@ Flow run_branch(Machine& m, const Node* node) {
   }
 }
 
-// Those of the items for which a loop's condition holds.
+// Returns the items for which a loop's condition holds.
 std::optional<std::span<const Value>> filtered(Machine& m, const Node& node, const Node& parts,
                                                std::span<const Value> items) {
   if (parts.a == kNoNode || items.empty()) return items;
@@ -94,7 +94,7 @@ Flow run_loop(Machine& m, const Node& node) {
   return Flow::on;
 }
 
-// What statements print, as a text, through filters.
+// Returns what statements print, as a text, through filters.
 MaybeValue captured(Machine& m, NodeIdx body, NodeIdx filters) {
   const u64 begin = m.begin();
   if (run_list(m, body) == Flow::failed) return Failed{};

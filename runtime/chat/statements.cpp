@@ -159,7 +159,7 @@ Parsed Parser::branch(u32 line) {
   return first;
 }
 
-// What is assigned to: a name, or several in a tuple.
+// Parses the target of an assignment: a name, or several in a tuple.
 Parsed Parser::target() {
   const u32 line = token_.line;
   List list;

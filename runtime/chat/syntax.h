@@ -11,8 +11,8 @@ namespace tarn::chat {
 using NodeIdx = u32;
 inline constexpr NodeIdx kNoNode = 0;
 
-// What a, b and c hold. "List" is the first of nodes that `next` links; a text is where it begins
-// in Program::source, and its bytes.
+// The kinds tell what a, b and c hold. "List" is the first of nodes that `next` links; a text is
+// where it begins in Program::source, and its bytes.
 enum class NodeKind : u8 {
   nothing,
   // expressions

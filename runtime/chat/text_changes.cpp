@@ -1,4 +1,4 @@
-// What methods and filters of texts share: each byte keeps its origin.
+// Shared by methods and filters of texts: each byte keeps its origin.
 #include "runtime/chat/call.h"
 #include "runtime/chat/characters.h"
 

@@ -292,7 +292,7 @@ MaybeValue cased(Machine& m, const Value& of, const Arguments& arguments) {
   return arguments.match(m, {}, 0) ? in_case(m, of, wanted) : MaybeValue();
 }
 
-// Of texts of ASCII; what others are takes tables that nobody has needed.
+// Tests texts of ASCII; others would take tables that no template has needed.
 template <bool (*holds)(char)>
 MaybeValue all_are(Machine& m, const Value& of, const Arguments& arguments) {
   if (!arguments.match(m, {}, 0)) return Failed{};

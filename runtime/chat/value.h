@@ -33,7 +33,7 @@ enum class Kind : u8 {
   method,    // id, self
 };
 
-// Of a text from the filter safe: + escapes what it joins to it, as Python's Markup does.
+// A text from the filter safe: + escapes what it joins to it, as Python's Markup does.
 inline constexpr u16 kSafe = 1;
 
 struct Entry;
@@ -161,9 +161,9 @@ inline Value part_of(const Value& text, u64 begin, u64 n) {
   return part;
 }
 
-// What Python's bool() says.
+// Returns what Python's bool() says.
 bool is_true(const Value& value);
-// What a type is called in an error.
+// Returns the name of a type in errors.
 const char* name_of(Kind kind);
 
 }  // namespace tarn::chat

@@ -1,6 +1,6 @@
-// What a model costs on a box, in time by the wall. `tarn calibrate` measures it and writes these
-// keys: the box's profile. Integers, so that a text gives back what was written; zeros were not
-// measured.
+// The costs of a model on a box, in time by the wall. `tarn calibrate` measures them and writes
+// these keys: the box's profile. Integers, so that a text gives back what was written; zeros were
+// not measured.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace tarn {
 
-// Of one layer.
+// One layer's cost.
 struct LayerCost {
   u64 job_ns = 0;      // its clustering: always,
   u64 row_ps = 0;      // for each row,

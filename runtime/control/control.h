@@ -16,7 +16,7 @@
 //              is more than kMost times off counts as so much: one slow read is no slow disk. The
 //              first ones count more: after the start, and after power mode, heat or clocks changed
 //   probes     of KV that is computed anew though it lies on the disk the first pages are read all
-//              the same, and nobody waits for them. So a disk that was too slow is seen again
+//              the same, and no step waits for them. So a disk that was too slow is seen again
 //   flips      the answer changes only where the other way takes a tenth less, and not within
 //              kDecisionsHeld decisions of a change
 //   memory     the caller's; thread  any
@@ -50,7 +50,7 @@ struct Observation {
   Prompt prompt{};
 };
 
-// What was learned of one kind of work.
+// The experience with one kind of work.
 struct Learned {
   static constexpr f64 kShare = 0.25;  // of the difference, once something is known
   static constexpr f64 kMost = 4;      // times off

@@ -1,4 +1,4 @@
-// What an engine keeps of its controller: what steps and reads took since the last decision, what
+// The state of an engine's controller: what steps and reads took since the last decision, what
 // was learned before, and the profile. Off where the profile does not have the costs.
 //
 //   thread   the engine's
@@ -45,15 +45,16 @@ class Controller {
   }
   void note_power(u64 power) { seen_.power = power; }
 
-  // Of a prompt that gets a run slot: n_memory of its first tokens are there in memory, n_disk on
-  // the disk.
+  // Decides for a prompt that gets a run slot: n_memory of its first tokens are there in memory,
+  // n_disk on the disk.
   Decision decide_prompt(u32 n_tokens, u32 n_memory, u32 n_disk);
-  // Of a probe: as many reads as are under way where all is read.
+  // Returns the tokens of a probe: as many reads as are under way where all is read.
   u32 probe_tokens() const {
     return facts_.page_tokens * std::max(1u, kProbeRequests / std::max(1u, facts_.page_requests));
   }
-  // Of a prompt with chunks, by the profile, as if all of their KV lay on the disk; or where the
-  // configuration is adaptive, by what was learned, and by the tokens whose KV lies there.
+  // Decides for a prompt with chunks, by the profile, as if all of their KV lay on the disk; or
+  // where the configuration is adaptive, by what was learned, and by the tokens whose KV lies
+  // there.
   ChunkDecision decide_share(u32 n_tokens, u32 n_chunk_tokens, u32 n_on_disk, f64 least) const;
   // While KV of its chunks is read for load_s; 0: the profile does not know.
   f64 blend_s(const BlendPrompt& prompt, f64 load_s) const {

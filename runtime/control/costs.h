@@ -1,4 +1,4 @@
-// What work costs on this box, in seconds, by its profile (box.*), and what follows from costs
+// The cost of work on this box, in seconds, by its profile (box.*), and what follows from costs
 // alone: a function of model, length, configuration and profile, whatever the box does now.
 //
 //   Prefill(s)       layers * (layer * steps + token * s + squared * s * s)
@@ -27,7 +27,7 @@ struct Costs {
 
   bool has_prefill() const { return token_s + squared_s > 0; }
   bool has_disk() const { return request_s + byte_s > 0; }
-  // Of tokens [from, to) of a prompt, all layers.
+  // Returns the seconds of tokens [from, to) of a prompt, all layers.
   f64 prefill_s(f64 from, f64 to) const {
     const f64 steps = std::ceil((to - from) / rows_max);
     return n_layers *

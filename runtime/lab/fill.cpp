@@ -2,7 +2,7 @@
 // Only K and V are made up. RoPE, conversion, groups, commit and spilling are those of a step, and
 // an index is made as after a prefill.
 //
-// On a GPU the host makes the rows in the buffer of a step's logits, which nobody reads between
+// On a GPU the host makes the rows in the buffer of a step's logits, which no op reads between
 // steps, and copies them to the ops' input. Rows that a step computed come back by the same buffer.
 #include <algorithm>
 #include <atomic>

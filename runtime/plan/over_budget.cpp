@@ -48,7 +48,7 @@ u32 largest_batch(const Inputs& inputs, u32 rows_end, Config config) {
   return rows >= config.sessions_max ? rows : 0;
 }
 
-// Of the smallest plan there is.
+// Returns the tightest part of the smallest plan there is.
 BudgetedPart least_part(const Inputs& inputs) {
   Config config = *inputs.config;
   config.context_tokens = config.page_tokens;
@@ -115,7 +115,7 @@ constexpr const char* kLowerContext[] = {
 
 Detail largest_regions(const Plan& plan) {
   auto regions = plan.regions;
-  // What lies on disk is in no budget of memory.
+  // Bytes on disk are in no budget of memory.
   std::ranges::sort(regions, std::ranges::greater{}, [](const Region& region) {
     return region.space == RegionSpace::disk ? 0 : region.bytes;
   });

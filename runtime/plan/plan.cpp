@@ -209,8 +209,8 @@ Result<void> check_tiers(const Inputs& inputs, const Plan& whole) {
   return {};
 }
 
-// Of a discrete GPU's own memory. Nobody need say how much there is; where the GPU is open, its
-// context has its part of it already.
+// Returns the ceiling of a discrete GPU's own memory, which no key has to say. Where the GPU is
+// open, its context has its part of it already.
 u64 device_ceiling_bytes(const Inputs& inputs) {
   const u64 wanted = inputs.config->device_budget_bytes;
   const DeviceFacts& device = inputs.device;
@@ -235,13 +235,13 @@ Result<Plan> plan_with(const Inputs& inputs, const Tiers& tiers) {
   return plan;
 }
 
-// Stripes of contexts that a discrete GPU has room for beside all else: of that memory nobody else
-// makes use. Where both are one memory, frames are as good.
+// Counts the stripes of contexts that a discrete GPU has room for beside all else: nothing else
+// uses that memory. Where both are one memory, frames are as good.
 Result<u32> stripes_kept(const Inputs& inputs, u32 n_frames) {
   TARN_TRY(const Plan plan, plan_with(inputs, {n_frames}));
   if (!plan.gpu.in_stripes || plan.one_budget) return 0u;
   const u64 unit_bytes = plan.gpu.stripe_bytes() * inputs.model->spec.n_cache_layers;
-  // Where nobody said how much of it is ours, a tenth is left to others.
+  // Where no key says how much of it is ours, a tenth is left to others.
   const u64 ceiling = inputs.config->device_budget_bytes != 0
                           ? plan.device_budget_bytes
                           : plan.device_budget_bytes - plan.device_budget_bytes / 10;
@@ -276,7 +276,7 @@ Result<Plan> plan_with_frames_that_fit(const Inputs& inputs, u32 n_least, u32 n_
   return best;
 }
 
-// The same of frames that somebody asked for.
+// Plans with frames whose number the configuration asks for.
 Result<Plan> plan_with_frames(const Inputs& inputs, u32 n_frames) {
   TARN_TRY(const u32 n_stripes, stripes_kept(inputs, n_frames));
   TARN_TRY(const Plan plan, plan_with(inputs, {n_frames, n_stripes}));

@@ -110,7 +110,7 @@ constexpr u64 render_bytes_auto(u64 context_tokens) { return context_tokens * 64
 inline constexpr u64 kPieceBytesMax = 2 * kKiB;                        // of one token
 inline constexpr u64 kShownBytesMax = 3 * (kPieceBytesMax + 4) + 256;  // what a token can show
 
-// What the engine takes of a region that is its own. The plan counts by the function that carves.
+// Carves what the engine takes of a region that is its own. The plan counts by the same function.
 using CarveFn = void (*)(RegionId region, const Plan& plan, const model::ModelSpec& spec,
                          Carver& carver);
 
@@ -157,7 +157,7 @@ struct RegionRow {
   void (*carve)(Carver& carver, const Inputs& in, const Plan& plan);
 };
 
-// What the engine takes of a region of its own.
+// Carves what the engine takes of a region of its own.
 template <RegionId kId>
 void carve_engine(Carver& carver, const Inputs& in, const Plan& plan) {
   if (in.carve != nullptr) in.carve(kId, plan, in.model->spec, carver);

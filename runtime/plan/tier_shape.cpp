@@ -22,8 +22,8 @@ u64 n_heads_of(const Inputs& inputs) {
 
 u32 slot_bytes_of(const Plan& plan) { return 2 * plan.group_shape.vector_bytes; }
 
-// What selection keeps in memory of groups, beside what a step needs: sinks and local windows, and
-// room for the sectors that are on their way.
+// Counts the frames that selection keeps in memory, beside what a step needs: sinks and local
+// windows, and room for the sectors that are on their way.
 u64 near_frames(const Inputs& inputs, const Plan& plan) {
   const SelectConfig& select = inputs.config->select;
   const u32 n_cache_layers = inputs.model->spec.n_cache_layers;
@@ -35,7 +35,7 @@ u64 near_frames(const Inputs& inputs, const Plan& plan) {
   return u64{plan.sessions_max} * n_cache_layers * (sinks + local) + kTierMovesMax;
 }
 
-// What the cache of chosen slots and the extents may take of `n_frames`.
+// Returns what the cache of chosen slots and the extents may take of `n_frames`.
 u64 spare_bytes(const Inputs& inputs, const Plan& plan, u32 n_frames) {
   if (plan.select.n_chosen_max == 0) return 0;
   const u64 n_kept = tier_frames_least(inputs, plan) + near_frames(inputs, plan);
@@ -191,7 +191,7 @@ u64 extent_frames(const model::ModelSpec& spec, const kv::ExtentShape& extents, 
           n_codebooks * codebook.frames(frame_bytes));
 }
 
-// How the store's file is cut, what of memory goes to caches and extents, and what sessions take.
+// Shapes the store's file, the caches and extents in memory, and the share of sessions.
 Result<void> cut_store(const Inputs& inputs, const Plan& plan, TierShape* shape) {
   const model::ModelSpec& spec = inputs.model->spec;
   const Config& config = *inputs.config;
@@ -212,7 +212,7 @@ Result<void> cut_store(const Inputs& inputs, const Plan& plan, TierShape* shape)
                                         has_codebooks ? plan.select.codebook_bytes : 0};
   TARN_TRY(const u64 frame_bytes, frame_bytes_of(inputs, record.record_bytes()));
   TARN_CHECK(check_quota(config.store, inputs.store_cut));
-  // What the context needs, and what kept sessions do; the quota is a ceiling.
+  // The context's need, and that of kept sessions; the quota is a ceiling.
   const u64 kept_tokens = keeps ? config.store.kept_tokens : 0;
   const u64 n_asked = ceil_div(kept_tokens, page_tokens) * spec.n_cache_layers;
   const u64 n_kept = keeps && n_asked == 0 ? plan.groups_max : n_asked;

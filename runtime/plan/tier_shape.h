@@ -1,6 +1,7 @@
-// What KV over memory and disk needs: how many frames of memory, how many bytes the caches and the
-// extents take of the rest, and how the store's file is cut. Where sessions are kept, the file that
-// is there keeps its frames, and a quota below its size is refused: it has the only copy of them.
+// The needs of KV over memory and disk: how many frames of memory, how many bytes the caches and
+// the extents take of the rest, and how the store's file is cut. Where sessions are kept, the file
+// that is there keeps its frames, and a quota below its size is refused: it has the only copy of
+// them.
 #pragma once
 
 #include "platform/base/checked.h"

@@ -2,7 +2,7 @@
 //
 //   entry   a record's first frame has its life, its other frames have `part`
 //   life    free -> writing (until its head is on the disk) -> published (found) -> retired (no
-//           longer found, until nobody holds it and its head is erased) -> free. A record that
+//           longer found, until no hold is left and its head is erased) -> free. A record that
 //           cannot be written goes from writing to free
 #pragma once
 

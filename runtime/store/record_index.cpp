@@ -13,7 +13,7 @@ constexpr u32 kBlock = 64;  // frames; a search for free ones skips blocks witho
 
 }  // namespace
 
-// What may be in the frames of a new record; each value includes the one before it.
+// The records that the frames of a new record may take; each value includes the one before it.
 enum class RecordIndex::Takes : u8 { nothing, extents, all_but_manifests, all };
 
 void RecordIndex::init(u32 n_frames, Carver& carver) {

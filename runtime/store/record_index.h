@@ -45,7 +45,7 @@ class RecordIndex {
 
   void publish(RecordRef ref);  // writing -> published
   void fail(RecordRef ref);     // writing -> free
-  // Published -> retired: no longer found. Returns true if nobody holds it.
+  // Published -> retired: no longer found. Returns true if no hold is left.
   bool retire(RecordRef ref);
   void free_completed(RecordRef ref);  // retired, without holds -> free
   void hold(RecordRef ref);

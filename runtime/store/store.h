@@ -88,7 +88,7 @@ class Store {
   // After holds() returned false: drops the record, which the caller has pinned.
   void reject(RecordRef ref) { parts_.ops.drop(ref); }
   // The record is not found from now on; the event tells that its head is gone from the disk too.
-  // Also for a dropped record, which the disk still has, while somebody holds it.
+  // Also for a dropped record, which the disk still has, while a hold is left.
   Begun erase(RecordRef ref, u64 tag) { return writer_.erase(ref, tag); }
   // Ends when every operation begun before it has ended and would outlive a power cut.
   Begun flush(u64 tag) { return writer_.flush(tag); }

@@ -91,7 +91,7 @@ class StoreOps {
   void let_go(RecordRef ref);
   // Makes a record that the caller holds not found.
   void drop(RecordRef ref);
-  // Whether it was dropped, somebody still holds it, and nobody erases it.
+  // Returns whether the record was dropped, is still held, and no erasure is under way.
   bool is_dropped(RecordRef ref) const;
 
  private:

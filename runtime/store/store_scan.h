@@ -13,7 +13,7 @@ namespace tarn::store {
 
 inline constexpr u32 kUnreadInARowMax = 64;
 
-// What the youngest head tells.
+// The facts that the youngest head tells.
 struct Scanned {
   u64 youngest_generation = 0;
   u64 budget_left_bytes = ~u64{0};

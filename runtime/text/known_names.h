@@ -1,7 +1,7 @@
-// What llama.cpp knows by name and files do not say: the rules of each pre-tokenizer, the roles of
-// special tokens. The facts come from the copy in llama-cpp-python 0.3.36, whose ids and ends we
-// must match. Where its choice among several names depends on a hash map's order, ours follows the
-// table.
+// Facts that llama.cpp knows by name and files do not say: the rules of each pre-tokenizer, the
+// roles of special tokens. The facts come from the copy in llama-cpp-python 0.3.36, whose ids and
+// ends we must match. Where its choice among several names depends on a hash map's order, ours
+// follows the table.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// What the methods of Python's str know of a code point: repr, strip, upper and lower. Templates
+// The facts that Python's str methods know of a code point: repr, strip, upper and lower. Templates
 // are written for Python, so its answers count: Python 3.11's, Unicode 14.0.
 #pragma once
 

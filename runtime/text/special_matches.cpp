@@ -91,7 +91,7 @@ Decided find_places(const Finder& finder, u64 begin, u64 end, std::span<SpecialM
     places[n++] = match;
   }
   if (best_end <= end) decided = {.n_places = n, .end = end};
-  // What lies over the end begins inside the best match of its chain, so it is never taken.
+  // A match over the end begins inside the best match of its chain, so it is never taken.
   const auto is_over = [&](const SpecialMatch& match) {
     return match.at + finder.text_of(match.id).size() > decided.end;
   };

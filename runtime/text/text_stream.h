@@ -23,7 +23,7 @@ class TextStream {
   // Takes `bytes`; writes what can be shown to `out` (bytes.size() + kStopBytesMax suffice) and
   // returns its length. After a stop was found nothing more is shown.
   u64 push(std::string_view bytes, std::span<char> out);
-  // What was held back, when the text ends without a stop.
+  // Returns what was held back, when the text ends without a stop.
   u64 finish(std::span<char> out);
   bool stopped() const { return stopped_; }
 

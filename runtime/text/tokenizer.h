@@ -115,7 +115,7 @@ class Tokenizer {
 
   u32 n_vocab() const;
   bool is_end(TokenId id) const;  // ends a generation; false for an id that does not exist
-  // What every text begins with, by the file's rules: BOS, or nothing.
+  // Returns what every text begins with, by the file's rules: BOS, or nothing.
   std::optional<TokenId> first_token() const;
   // As the file writes it; empty if the vocabulary has none.
   std::string_view special_text(SpecialToken which) const;
