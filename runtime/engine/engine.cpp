@@ -183,7 +183,7 @@ void Engine::lose_device(const Error& error) {
   std::array<char, 256> text{};
   format_error(error, text.data(), text.size());
   log_.error("the GPU is lost: %s", text.data());
-  device_->give_up();
+  homes_.processor().give_up();
   archive_.stop_checkpoints();
   device_lost_.store(true, std::memory_order_release);
 }
@@ -228,7 +228,7 @@ exec::Backend::Traffic Engine::run_batch() {
   exec::Backend::Traffic traffic{};
   {
     PhaseTimer timer(trace_, Phase::layers, *clock_);
-    may_abandon_ = !executor_.on_gpu();  // a GPU's step is not asked
+    may_abandon_ = executor_.may_abandon();
     executor_.run_layers(this);
     may_abandon_ = false;
     const bool must_work = trace_.n_prefill_rows == 0 || selector_.has_units_due();

@@ -18,6 +18,7 @@
 #include "runtime/engine/open_args.h"
 #include "runtime/engine/sessions.h"
 #include "runtime/exec/executor.h"
+#include "runtime/exec/home.h"
 #include "runtime/step/pace.h"
 
 namespace tarn::lab {
@@ -71,7 +72,6 @@ class Engine final : public Sessions, private step::StepHost {
   friend class lab::Probe;
 
   class Opening;  // engine_open.cpp
-
   void note_opened(const Config& config);
   void run_due_jobs(std::span<Ready> ready);
   void collect_rows();
@@ -86,12 +86,12 @@ class Engine final : public Sessions, private step::StepHost {
   void consume_logits(Session& session, u32 position, u32 logits_row);
   void run_idle();
 
-  Device* device_ = nullptr;
   std::atomic<bool> device_lost_{false};
   RegionArena arena_{};
   WorkerPool workers_{};
   const kernels::CpuTable* table_ = nullptr;
   kernels::KvType kv_type_ = kernels::KvType::f16;
+  exec::Homes homes_{};
   exec::Executor executor_{};
   chat::ModelTemplates templates_{};
   step::Schedule schedule_{};

@@ -17,46 +17,46 @@ namespace tarn::engine {
 using plan::RegionId;
 
 // What is done once: it ends with READY, or with an error and close().
-class Engine::Opening {
+class Engine::Opening final : private exec::FirstSteps {
  public:
   Opening(Engine& engine, const OpenArgs& args) : e_(engine), args_(args) {}
   Result<void> load();
 
  private:
   std::span<std::byte> region(RegionId id) { return e_.arena_.region(static_cast<u32>(id)); }
-  std::span<std::byte> region_unless(std::span<std::byte> taken, RegionId id);
+  Result<void> reserve();
   Result<void> load_model();
   Result<void> place_executor();
   void place_selector();
+  Result<void> place_kv();
   Result<void> place_sessions();
-  Result<void> open_tiers();
+  void place_archive();
   void place_blend();
   Result<void> place_text();
-  Result<void> warm_up();
-
-  bool in_tiers() const { return e_.plan_.tiers.is_on(); }
+  Result<void> run() override;
 
   Engine& e_;
   const OpenArgs& args_;
-  bool runs_on_gpu_ = false;
+  exec::HostRegions regions_{};
+  std::span<kv::GroupRef> sequences_{};  // of all sessions
+  Carver store_{};                       // over its region
   ModelFile file_{};
 };
 
 Result<void> Engine::open(const OpenArgs& args) {
   clock_ = args.clock;
   log_ = args.log;
-  device_ = args.device;
   device_lost_.store(false);
-  executor_.gpu().pin_arena(false);
-  Result<void> opened = Opening(*this, args).load();
-  if (!opened) close();
-  if (opened || !executor_.gpu().registration_refused()) return opened;
+  homes_.begin();
+  const auto try_once = [&] {
+    const Result<void> opened = Opening(*this, args).load();
+    if (!opened) close();
+    return opened;
+  };
+  const Result<void> opened = try_once();
+  if (opened || !homes_.may_try_again()) return opened;
   log_.info("gpu: its driver does not register the host's memory: its own serves");
-  device_ = args.device;
-  executor_.gpu().pin_arena(true);
-  opened = Opening(*this, args).load();
-  if (!opened) close();
-  return opened;
+  return try_once();
 }
 
 void Engine::close() {
@@ -68,10 +68,8 @@ void Engine::close() {
   workers_.stop();
   kv_.close();
   archive_.close();
-  // The thread that closes may be another than the engine's (of an Instance it is not). What a lost
-  // device answers here is of no use any more.
-  if (device_ != nullptr) (void)device_->bind_thread();
   executor_.close();
+  homes_.close();
   blend_.close();
   selector_.close();
   model_.embedding.close();
@@ -82,7 +80,6 @@ void Engine::close() {
     arena_.leave();
   }
   arena_.tear_down();
-  device_ = nullptr;
   status_ = {.counters = status_.counters};
   sessions_ = {};
 }
@@ -92,70 +89,39 @@ Result<void> Engine::Opening::load() {
   e_.kv_type_ = model::kv_type(args_.config);
   e_.selection_key_ =
       reuse::selection_key(e_.select_config_, method::kSelectionId, static_cast<u32>(e_.kv_type_));
-  if (e_.device_ != nullptr) TARN_CHECK(e_.device_->bind_thread());
   TARN_TRY(e_.table_, kernels::cpu_table_select(args_.config.isa.data()));
   TARN_CHECK(file_.open(args_));
   if (file_.io_why_not() != nullptr) e_.log_.info("io: threads (%s)", file_.io_why_not());
   e_.status_.io = file_.io().name();
   const WorkerCpus workers(args_);
   TARN_TRY(const plan::Inputs inputs, plan_inputs(file_, args_, workers.n));
-  runs_on_gpu_ = inputs.device.kind != DeviceKind::cpu;
-  if (!runs_on_gpu_ && args_.gpu_kernels != nullptr)
-    e_.device_ = nullptr;  // it is not asked any more
   TARN_TRY(e_.plan_, plan::plan_memory(inputs));
   if (!e_.plan_.fits) return fail(plan::over_budget_error(e_.plan_, inputs));
   e_.model_.spec = file_.description().spec;
 
-  e_.executor_.gpu().pin_arena(runs_on_gpu_ &&
-                               (e_.executor_.gpu().pins_arena() || !inputs.device.host_register));
+  e_.homes_.choose(e_.plan_.has_gpu(), e_.plan_.tiers.n_frames);
+  const exec::ArenaUse use = e_.homes_.processor().arena_use(args_.device, inputs.device);
   const LockMode lock = args_.config.lock == LockChoice::require   ? LockMode::require
                         : args_.config.lock == LockChoice::attempt ? LockMode::attempt
                                                                    : LockMode::off;
   TARN_CHECK(e_.arena_.build({.regions = e_.plan_.regions,
                               .reserve = args_.reserve,
-                              .device = e_.executor_.gpu().pins_arena() ? e_.device_ : nullptr,
+                              .device = use.owner,
                               .lock = lock,
                               .huge_pages = args_.config.huge_pages,
-                              .for_device = runs_on_gpu_}));
+                              .for_device = use.for_device}));
   TARN_CHECK(
       e_.workers_.start({.n_workers = workers.n,
                          .cpus = args_.config.pin_threads ? workers.cpus : std::span<const u32>{},
                          .sink = args_.sink}));
-  if (runs_on_gpu_) {
-    const auto region_if = [&](bool is_reached, RegionId id) {
-      return is_reached ? region(id) : std::span<std::byte>{};
-    };
-    TARN_CHECK(e_.executor_.gpu().reserve(
-        {.backend = {.device = e_.device_,
-                     .table = args_.gpu_kernels,
-                     .clock = e_.clock_,
-                     .spec = &e_.model_.spec,
-                     .kv_type = e_.kv_type_,
-                     .sizes = e_.plan_.gpu,
-                     .parts = &e_.selector_.parts(),
-                     .workers = &e_.workers_},
-         .log = e_.log_,
-         .n_groups = in_tiers() ? 0 : e_.plan_.groups_max,
-         .slabs = &e_.plan_.slabs,
-         .host_bytes = e_.plan_.host_bytes,
-         .driver_bytes_max = e_.plan_.of(RegionId::driver).bytes,
-         .arena = e_.arena_.whole(),
-         .mirror = region(RegionId::mirror),
-         .frames = region_if(in_tiers(), RegionId::kv_groups),
-         .gathered =
-             region_if(in_tiers() && !e_.select_config_.is_full(), RegionId::select_scratch)},
-        file_.description()));
-  }
+  TARN_CHECK(reserve());
   TARN_CHECK(load_model());
   TARN_CHECK(place_executor());
+  TARN_CHECK(place_kv());
   TARN_CHECK(place_sessions());
   TARN_CHECK(place_text());
   if (e_.plan_.blends()) place_blend();
-  if (runs_on_gpu_) {
-    TARN_CHECK(e_.executor_.capture_graphs());
-    TARN_CHECK(warm_up());
-    TARN_CHECK(e_.executor_.gpu().check_driver_bytes());
-  }
+  TARN_CHECK(e_.homes_.processor().warm_up(e_.executor_.capture(), *this));
   e_.arena_.seal();
   e_.note_opened(args_.config);
   if (!e_.select_config_.is_full()) {
@@ -175,7 +141,37 @@ Result<void> Engine::Opening::load() {
   return {};
 }
 
-// Tiled as the backend's kernels want them, in the host's region or through the GPU's sink.
+Result<void> Engine::Opening::reserve() {
+  const std::span<std::byte> arena = e_.arena_.whole();
+  regions_ = {.weights = region(RegionId::weights),
+              .activations = region(RegionId::activations),
+              .attention = region(RegionId::attention),
+              .logits = region(RegionId::logits),
+              .mirror = region(RegionId::mirror),
+              .groups = region(RegionId::kv_groups),
+              .gathered = region(RegionId::select_scratch)};
+  return e_.homes_.home().reserve({.device = args_.device,
+                                   .gpu_kernels = args_.gpu_kernels,
+                                   .table = e_.table_,
+                                   .workers = &e_.workers_,
+                                   .clock = e_.clock_,
+                                   .log = e_.log_,
+                                   .spec = &e_.model_.spec,
+                                   .kv_type = e_.kv_type_,
+                                   .parts = &e_.selector_.parts(),
+                                   .page_tokens = e_.plan_.group_shape.page_tokens,
+                                   .rows_max = e_.plan_.rows_max,
+                                   .attention = e_.plan_.attention,
+                                   .gpu = e_.plan_.gpu,
+                                   .slabs = &e_.plan_.slabs,
+                                   .host_bytes = e_.plan_.host_bytes,
+                                   .driver_bytes_max = e_.plan_.of(RegionId::driver).bytes,
+                                   .groups_max = e_.plan_.groups_max,
+                                   .arena = arena,
+                                   .regions = regions_},
+                                  file_.description());
+}
+
 Result<void> Engine::Opening::load_model() {
   const std::span<std::byte> staging = region(RegionId::io_staging);
   TARN_TRY(e_.status_.model_verified, file_.check_sha256(args_, staging, e_.log_));
@@ -184,112 +180,93 @@ Result<void> Engine::Opening::load_model() {
                        .file = file_.file(),
                        .model = &file_.description(),
                        .staging = staging,
-                       .tile_rows = e_.table_->tile_rows,
                        .workers = &e_.workers_,
                        .on_progress = args_.on_progress,
                        .progress_context = args_.progress_context};
   const Config& config = args_.config;
   const bool has_mark = config.select.verified[0] != '\0' || config.reuse.verified[0] != '\0';
   if (e_.plan_.tiers.store.keeps || has_mark) load.hash_with = &crc32c_ways()[0];
-  if (runs_on_gpu_) {
-    TARN_TRY(e_.model_.weights, e_.executor_.gpu().load_weights(load));
-  } else {
-    load.region = region(RegionId::weights);
-    TARN_TRY(e_.model_.weights, model::load_weights(load));
-  }
+  TARN_TRY(e_.model_.weights, e_.homes_.processor().load_weights(load));
   e_.status_.counters.load_ns = e_.clock_->now_ns() - start_ns;
   return e_.model_.open_embedding(args_.model_path, io_kind(args_.config), staging);
 }
 
 Result<void> Engine::Opening::place_executor() {
-  exec::GpuPlacement& gpu = e_.executor_.gpu();
   place_selector();
-  Carver carver(runs_on_gpu_ ? std::span<std::byte>{} : region(RegionId::logits));
-  const auto memory = SamplingMemory::carve(runs_on_gpu_ ? gpu.mirror() : carver,
-                                            e_.model_.spec.n_vocab, e_.plan_.logit_rows_max);
+  exec::Processor& processor = e_.homes_.processor();
+  const u32 n_vocab = e_.model_.spec.n_vocab;
+  const auto memory = SamplingMemory::carve(processor.sampling(), n_vocab, e_.plan_.logit_rows_max);
   e_.scratch_.sample = memory.scratch;
   e_.scratch_.sample.exp = e_.table_->exp;
-  exec::ExecutorArgs args{.on_gpu = runs_on_gpu_,
-                          .logit_rows_max = e_.plan_.logit_rows_max,
-                          .model = &e_.model_,
-                          .host_logits = {memory.logits.data(), e_.model_.spec.n_vocab}};
-  if (!runs_on_gpu_) {
-    Carver attention(region(RegionId::attention));
-    args.cpu = {
-        .table = e_.table_,
-        .workers = &e_.workers_,
-        .clock = e_.clock_,
-        .spec = &e_.model_.spec,
-        .kv_type = e_.kv_type_,
-        .page_tokens = e_.plan_.group_shape.page_tokens,
-        .rows_max = e_.plan_.rows_max,
-        .attention = exec::AttentionMemory::carve(attention, e_.model_.spec, e_.plan_.attention),
-        .parts = &e_.selector_.parts()};
-    args.activations = region(RegionId::activations);
-    args.watched = e_.device_;
-  }
-  return e_.executor_.open(args);
+  const step::Rows host_logits{memory.logits.data(), n_vocab};
+  TARN_TRY(const exec::StepSetup setup, processor.open(e_.model_.weights, host_logits));
+  e_.executor_.open({.logit_rows_max = e_.plan_.logit_rows_max,
+                     .model = &e_.model_,
+                     .host_logits = host_logits,
+                     .setup = setup});
+  return {};
 }
 
-// A prompt of two tokens and one token more, and every graph once: all have run before the driver's
-// part is measured, as it may grow when one first does. It leaves nothing: the session is given
-// back, its steps are not counted.
-Result<void> Engine::Opening::warm_up() {
+// Runs a prompt of two tokens and one token more. It leaves nothing: the session is given back, its
+// steps are not counted.
+Result<void> Engine::Opening::run() {
   constexpr std::array<u32, 2> kPrompt = {0, 0};
   TARN_TRY(const SessionIdx idx, e_.create_session());
   TARN_CHECK(e_.feed(idx, kPrompt));
   TARN_CHECK(e_.generate(idx, {.max_tokens = 2, .ignore_end = true}));
   while (e_.has_work()) e_.step();
-  if (e_.device_lost()) {
-    const Result<void> lost = e_.device_->check();
-    TARN_ASSERT(!lost);  // for ever
-    return lost;
-  }
+  if (e_.device_lost()) return {};  // the processor tells
   e_.destroy_session(idx);
-  TARN_CHECK(e_.executor_.gpu().warm_graphs());
   e_.status_.counters = {.load_ns = e_.status_.counters.load_ns};
   e_.trace_ = {};
   return {};
 }
 
-// A region is handed out once.
-std::span<std::byte> Engine::Opening::region_unless(std::span<std::byte> taken, RegionId id) {
-  return taken.empty() ? region(id) : taken;
-}
-
 void Engine::Opening::place_selector() {
   if (e_.select_config_.is_full()) return;
-  e_.selector_.init(
-      {.config = &e_.select_config_,
-       .shape = &e_.plan_.select,
-       .caches_shape = {.n_slots = e_.plan_.tiers.cache_slots,
-                        .head_bytes = e_.plan_.tiers.cache_head_bytes,
-                        .bytes = e_.plan_.tiers.cache_bytes,
-                        .extents = e_.plan_.tiers.extents},
-       .spec = &e_.model_.spec,
-       .table = e_.table_,
-       .workers = &e_.workers_,
-       .clock = e_.clock_,
-       .kv = &e_.kv_,
-       .device =
-           e_.plan_.gpu.choosing_rows() > 0 ? &e_.executor_.gpu().backend().indexes() : nullptr,
-       .indexes = region(RegionId::select_index),
-       .caches = region(RegionId::kv_cache),
-       .scratch = region_unless(e_.executor_.gpu().gathered(), RegionId::select_scratch),
-       .host = &e_});
+  e_.selector_.init({.config = &e_.select_config_,
+                     .shape = &e_.plan_.select,
+                     .caches_shape = {.n_slots = e_.plan_.tiers.cache_slots,
+                                      .head_bytes = e_.plan_.tiers.cache_head_bytes,
+                                      .bytes = e_.plan_.tiers.cache_bytes,
+                                      .extents = e_.plan_.tiers.extents},
+                     .spec = &e_.model_.spec,
+                     .table = e_.table_,
+                     .workers = &e_.workers_,
+                     .clock = e_.clock_,
+                     .kv = &e_.kv_,
+                     .device = e_.homes_.home().indexes(),
+                     .indexes = region(RegionId::select_index),
+                     .caches = region(RegionId::kv_cache),
+                     .scratch = regions_.gathered,
+                     .host = &e_});
+}
+
+Result<void> Engine::Opening::place_kv() {
+  const plan::TierShape& tiers = e_.plan_.tiers;
+  Carver tables(region(RegionId::kv_tables));
+  kv::KvArgs args{.sizes = e_.plan_.kv, .tables = kv::KvTables::carve(tables, e_.plan_.kv)};
+  TARN_CHECK(fill_random(args.entropy));
+  sequences_ = args.tables.sequences;
+  store_ = Carver(region(RegionId::store));
+  return e_.homes_.home().open_kv(e_.kv_, args, store_,
+                                  {.pin_set_groups = tiers.pin_set_groups,
+                                   .moves_max = plan::kTierMovesMax,
+                                   .extents = tiers.extents,
+                                   .extents_memory = e_.selector_.extents_memory(),
+                                   .store = {.folder = args_.config.store.path.data(),
+                                             .file = tiers.store.keeps ? kSessionsFile : kSpillFile,
+                                             .io_kind = io_kind(args_.config),
+                                             .io_in_flight = plan::kTierIoInFlight,
+                                             .io = args_.store_io,
+                                             .clock = e_.clock_,
+                                             .log = e_.log_,
+                                             .limits = tiers.store},
+                                   .guest = &e_.archive_,
+                                   .host = &e_});
 }
 
 Result<void> Engine::Opening::place_sessions() {
-  Carver table_carver(region(RegionId::kv_tables));
-  const auto tables = kv::KvTables::carve(table_carver, e_.plan_.kv);
-  const bool is_resident = !in_tiers() && !runs_on_gpu_;
-  const bool is_on_device = !in_tiers() && runs_on_gpu_;
-  std::array<u8, 32> entropy{};
-  TARN_CHECK(fill_random(entropy));
-  e_.kv_.init(e_.plan_.kv, tables,
-              is_resident ? region(RegionId::kv_groups) : std::span<std::byte>{},
-              is_on_device ? &e_.executor_.gpu().memory() : nullptr, entropy);
-
   TARN_ASSERT(e_.plan_.sessions_max <= kSessionsMax);
   Carver carver(region(RegionId::sessions));
   const auto memory = SessionsMemory::carve(carver, e_.plan_.sessions_max, e_.plan_.context_tokens);
@@ -297,15 +274,16 @@ Result<void> Engine::Opening::place_sessions() {
     Session& session = memory.construct(i);
     session.idx = i;
     session.sequence.init(&e_.kv_.pool(), e_.model_.spec.n_cache_layers, e_.plan_.context_tokens,
-                          Carver::row(tables.sequences, e_.plan_.sessions_max, i));
+                          Carver::row(sequences_, e_.plan_.sessions_max, i));
   }
   e_.sessions_ = memory.sessions;
   e_.ready_ = memory.ready;
   e_.schedule_ = {.slices = memory.slices};
   e_.init_places(memory.shares, memory.waiting, memory.n_running);
-  TARN_TRY(e_.identity_,
-           kv_identity(e_.model_, e_.plan_, static_cast<u32>(e_.kv_type_), runs_on_gpu_));
-  return in_tiers() ? open_tiers() : Result<void>{};
+  TARN_TRY(e_.identity_, kv_identity(e_.model_, e_.plan_, static_cast<u32>(e_.kv_type_),
+                                     e_.homes_.processor().facts().numerics_id));
+  if (e_.plan_.tiers.store.keeps) place_archive();
+  return {};
 }
 
 Result<void> Engine::Opening::place_text() {
@@ -343,7 +321,6 @@ Result<void> Engine::Opening::place_text() {
 
 void Engine::Opening::place_blend() {
   const method::BlendSizes sizes = e_.plan_.blend_sizes(e_.model_.spec);
-  const bool is_on_device = runs_on_gpu_ && !in_tiers();
   Carver carver(region(RegionId::blend));
   e_.blend_.init({.sizes = sizes,
                   .kv = &e_.kv_,
@@ -351,50 +328,22 @@ void Engine::Opening::place_blend() {
                   .workers = &e_.workers_,
                   .kv_type = e_.kv_type_,
                   .rope_factors = e_.model_.weights.rope_factors,
-                  .device = is_on_device ? &e_.executor_.gpu().backend().chunks() : nullptr,
+                  .device = e_.homes_.home().chunks(),
                   .bos = e_.text_.tokenizer().first_token(),
                   .memory = method::BlendMemory::carve(carver, sizes)});
 }
 
-Result<void> Engine::Opening::open_tiers() {
-  const plan::TierShape& tiers = e_.plan_.tiers;
-  const bool keeps_sessions = tiers.store.keeps;
-  Carver carver(region(RegionId::store));
-  TARN_CHECK(
-      e_.kv_.open_tiers({.pin_set_groups = tiers.pin_set_groups,
-                         .moves_max = plan::kTierMovesMax,
-                         .frames = region_unless(e_.executor_.gpu().frames(), RegionId::kv_groups),
-                         .extents = tiers.extents,
-                         .extents_memory = e_.selector_.extents_memory(),
-                         .store = {.folder = args_.config.store.path.data(),
-                                   .file = keeps_sessions ? kSessionsFile : kSpillFile,
-                                   .io_kind = io_kind(args_.config),
-                                   .io_in_flight = plan::kTierIoInFlight,
-                                   .io = args_.store_io,
-                                   .clock = e_.clock_,
-                                   .log = e_.log_,
-                                   .limits = tiers.store,
-                                   .memory = kv::TierStoreMemory::carve(carver, tiers.store)},
-                         .guest = &e_.archive_,
-                         .host = &e_}));
-  if (keeps_sessions) {
-    e_.archive_.init({.kv = &e_.kv_,
-                      .identity = e_.identity_,
-                      .model_name = file_.name(),
-                      .crc = &crc32c_ways()[0],
-                      .clock = e_.clock_,
-                      .log = e_.log_,
-                      .checkpoint_ns = u64{args_.config.store.checkpoint_ms} * 1'000'000,
-                      .spills_max = plan::kTierMovesMax,
-                      .memory = reuse::SaveMemory::carve(carver, tiers.saves),
-                      .selector = &e_.selector_});
-  }
-  e_.kv_.tiers().store.log_state();
-  if (keeps_sessions) e_.kv_.tiers().store.log_lost_records();
-  const u32 n_groups = e_.plan_.groups_max;  // fewer than frames where sessions are kept
-  e_.log_.info("kv: memory has room for %u of %u groups, and disk for all in %s",
-               std::min(tiers.n_frames, n_groups), n_groups, args_.config.store.path.data());
-  return {};
+void Engine::Opening::place_archive() {
+  e_.archive_.init({.kv = &e_.kv_,
+                    .identity = e_.identity_,
+                    .model_name = file_.name(),
+                    .crc = &crc32c_ways()[0],
+                    .clock = e_.clock_,
+                    .log = e_.log_,
+                    .checkpoint_ns = u64{args_.config.store.checkpoint_ms} * 1'000'000,
+                    .spills_max = plan::kTierMovesMax,
+                    .memory = reuse::SaveMemory::carve(store_, e_.plan_.tiers.saves),
+                    .selector = &e_.selector_});
 }
 
 }  // namespace tarn::engine

@@ -63,9 +63,10 @@ void Engine::note_opened(const Config& config) {
   const ReuseConfig& reuse = config.reuse;
   const SelectConfig& select = select_config_;
   status_.model_lost = false;
-  status_.on_gpu = executor_.on_gpu();
-  status_.device = status_.on_gpu ? "cuda" : "cpu";
-  status_.gpu_name = status_.on_gpu ? device_->facts().name.data() : "";
+  const exec::ProcessorFacts facts = homes_.processor().facts();
+  status_.on_gpu = facts.on_gpu;
+  status_.device = facts.device;
+  status_.gpu_name = facts.gpu_name;
   status_.isa = executor_.isa();
   status_.select = method::method_of(select).name;
   status_.select_mark = select_mark(select, model_.weights, kv_type_);
@@ -91,8 +92,8 @@ void Engine::note_opened(const Config& config) {
                     .page_bytes = n_layers * plan_.group_shape.group_bytes(),
                     .page_requests = kv::kLoadRequests * n_layers});
   status_.memory_locked = arena_.locked();
-  status_.driver_bytes = executor_.gpu().driver_bytes();
-  status_.memory_probe = status_.on_gpu ? executor_.gpu().probe() : MemoryProbe{};
+  status_.driver_bytes = facts.driver_bytes;
+  status_.memory_probe = facts.probe;
 }
 
 EngineStatus Engine::status() const {
@@ -104,7 +105,7 @@ EngineStatus Engine::status() const {
   now.n_sessions = static_cast<u32>(std::ranges::count_if(
       sessions_, [](const Session& s) { return s.state != SessionState::free; }));
   now.groups_free = kv_.pool().groups_free();
-  now.n_stripes_kept = executor_.gpu().backend().parts().n_stripes_kept();
+  now.n_stripes_kept = homes_.processor().facts().n_stripes_kept;
   now.store_mode = kv_.tiers().store.state_name();
   now.store = store_use(kv_.tiers().store.store());
   now.sessions_may_be_lost = plan_.tiers.store.keeps && kv_.tiers().store.has_lost_records();

@@ -235,7 +235,7 @@ Result<PlanReport> plan_model(OpenArgs args) {
 }
 
 Result<reuse::KvIdentity> kv_identity(const model::LoadedModel& model, const plan::Plan& plan,
-                                      u32 kv_type, bool on_gpu) {
+                                      u32 kv_type, u32 numerics_id) {
   const model::Weights& weights = model.weights;
   const u32 n_factors = weights.rope_factors != nullptr ? model.spec.n_rot / 2 : 0;
   std::array<u64, 2> content_hash = weights.content_hash;
@@ -250,7 +250,7 @@ Result<reuse::KvIdentity> kv_identity(const model::LoadedModel& model, const pla
        .rope_factors = {weights.rope_factors, n_factors},
        .kv_type = kv_type,
        .page_tokens = plan.group_shape.page_tokens,
-       .numerics_id = on_gpu ? reuse::kGpuNumericsId : reuse::kCpuNumericsId});
+       .numerics_id = numerics_id});
 }
 
 }  // namespace tarn::engine

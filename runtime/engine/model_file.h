@@ -68,6 +68,6 @@ Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_wo
 
 // What the KV of this engine is of. What no later opening may find needs no hash of the model.
 Result<reuse::KvIdentity> kv_identity(const model::LoadedModel& model, const plan::Plan& plan,
-                                      u32 kv_type, bool on_gpu);
+                                      u32 kv_type, u32 numerics_id);
 
 }  // namespace tarn::engine

@@ -45,9 +45,12 @@ class Backend {
   // Comes before the ops of a step: readies what they read of it, also cos and sin of its
   // positions and, where the host reads them from disk, its rows' embeddings, until the next call.
   virtual void begin_step(const step::Batch& batch) = 0;
-  // The step's host has said no: ops do nothing any more, and what the step left means nothing.
-  // Until the next step begins. A backend that cannot stop half way never says so.
-  virtual bool is_abandoned() const { return false; }
+  // Sets of each run how many of its groups need no frame, as they stay on the device.
+  virtual void note_kept_groups(const step::Batch& batch) const = 0;
+  // Whether it stops half way when the step's host says no. Then is_abandoned() until the next step
+  // begins: ops do nothing any more, and what the step left means nothing.
+  virtual bool may_abandon() const = 0;
+  virtual bool is_abandoned() const = 0;
   // out[i] = row tokens[i] of the table, for all rows of the step
   virtual void embed(const model::WeightMatrix& table, const step::Batch& batch, Rows out) = 0;
   virtual void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) = 0;

@@ -1,4 +1,4 @@
-// Computes steps: the backend, the buffers of a step, and its batch.
+// Computes steps: a backend, the buffers of a step, and its batch.
 //
 //   a step     clear(), add() each run; run_layers(), finish(); then run_logits(), finish() until
 //              all logit rows are done
@@ -7,8 +7,7 @@
 //   thread     the engine's
 #pragma once
 
-#include "runtime/exec/cpu/cpu_backend.h"
-#include "runtime/exec/gpu/placement.h"
+#include "runtime/exec/processor.h"
 #include "runtime/model/embedding_file.h"
 
 namespace tarn::lab {
@@ -18,26 +17,18 @@ class Probe;
 namespace tarn::exec {
 
 struct ExecutorArgs {
-  bool on_gpu = false;
   u32 logit_rows_max = 0;
   model::LoadedModel* model = nullptr;
   Rows host_logits{};  // [logit_rows_max, n_vocab]
-  // On a CPU: its backend, without the step's memory, which lies in `activations`; and a GPU whose
-  // errors are the steps'.
-  CpuBackendArgs cpu{};
-  std::span<std::byte> activations{};
-  Device* watched = nullptr;
+  StepSetup setup{};
 };
 
 class Executor {
  public:
-  // On a GPU after gpu().reserve(), and after the weights.
-  Result<void> open(const ExecutorArgs& args);
-  void close();
-  bool on_gpu() const { return forward_.backend == &gpu_.backend(); }
-  GpuPlacement& gpu() { return gpu_; }
-  const GpuPlacement& gpu() const { return gpu_; }
-  Result<void> capture_graphs();
+  void open(const ExecutorArgs& args);
+  void close() { forward_ = {}; }
+  // A step as a processor captures it.
+  StepCapture capture() const { return {forward_, logit_rows_, args_.setup.logits}; }
   const char* isa() const { return forward_.backend->isa(); }
 
   step::Batch& batch() { return batch_; }
@@ -52,10 +43,11 @@ class Executor {
   // The rows' embeddings, where they are in the file.
   Result<void> read_embeddings();
   // Runs that have chunks of their KV on the device need no frames for them.
-  void note_kept_groups();
+  void note_kept_groups() { forward_.backend->note_kept_groups(batch_); }
   void run_layers(step::StepHost* host);
   // Whether the host has said no, and the layers mean nothing.
   bool is_abandoned() const { return forward_.backend->is_abandoned(); }
+  bool may_abandon() const { return forward_.backend->may_abandon(); }
   // After finish() V of the check run at its layer, [n_rows, n_kv_heads head_dim] of the host.
   Rows check_values(const step::Run& run) const {
     const Rows fetched = forward_.host_values;
@@ -63,7 +55,7 @@ class Executor {
   }
   // Logits of the next logit rows, from the begin-th on; returns how many.
   u32 run_logits(u32 begin);
-  Result<void> finish();
+  Result<void> finish() { return forward_.backend->finish(); }
   Backend::Traffic take_traffic() { return forward_.backend->take_traffic(); }
 
   // Of the i-th row of the last run_logits(): in a step that takes the best its summary, else all.
@@ -75,21 +67,13 @@ class Executor {
  private:
   friend class lab::Probe;
 
-  void open_cpu();
-  Result<void> open_gpu();
-  void place_buffers(const StepMemory& memory);
-  void place_rows(const StepRows& rows);
   void begin_run(step::Run run, u32 n_rows);
   void add_row(u32 token, u32 slot);
+
   ExecutorArgs args_{};
-  CpuBackend cpu_{};
-  GpuPlacement gpu_{};
   step::Batch batch_{};
-  ForwardArgs forward_{.backend = &cpu_};
-  std::span<step::Run> runs_{};  // [rows_max]
+  ForwardArgs forward_{};
   std::span<u32> logit_rows_{};  // [rows_max]
-  Rows embedded_{};              // [rows_max, d_model] of the host
-  Rows logits_{};                // [logit_rows_max, n_vocab], the backend's
   step::KvWatch watch_{};        // lab::Probe's
 };
 

@@ -9,17 +9,13 @@
 
 namespace tarn::kv {
 
-void KvCache::init(const KvSizes& sizes, const KvTables& tables, std::span<std::byte> groups,
-                   GroupMemory* device, const std::array<u8, 32>& entropy) {
-  sizes_ = sizes;
-  tables_ = tables;
+void KvCache::init(const KvArgs& args) {
+  sizes_ = args.sizes;
+  tables_ = args.tables;
   Carver carver(tables_.pool);
   pool_.init(carver, sizes_.shape, sizes_.groups_max);
-  secret_ = store::make_secret(entropy);
+  secret_ = store::make_secret(args.entropy);
   init_pages(&secret_);
-  if (!groups.empty()) return pool_.lie_in(groups);
-  GroupMemory* frames = &tiers_.residency;
-  pool_.lie_in(device != nullptr ? device : frames);
 }
 
 void KvCache::init_pages(const store::Secret* secret) {
@@ -39,6 +35,7 @@ void KvCache::init_pages(const store::Secret* secret) {
 
 Result<void> KvCache::open_tiers(const TierArgs& args) {
   TARN_ASSERT(!has_tiers_);
+  pool_.lie_in(&tiers_.residency);
   store::Store& store = tiers_.store.store();
   std::array<u8, 8> random{};
   TARN_CHECK(fill_random(random));

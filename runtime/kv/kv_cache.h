@@ -65,6 +65,12 @@ struct KvTables {
   }
 };
 
+struct KvArgs {
+  KvSizes sizes{};
+  KvTables tables{};
+  std::array<u8, 32> entropy{};  // that keys are made from, or by the secret of the store
+};
+
 struct TierArgs {
   u32 pin_set_groups = 0;         // that attention takes at a time
   u32 moves_max = 0;              // in each direction
@@ -91,10 +97,8 @@ class KvCache {
   KvCache& operator=(const KvCache&) = delete;
   ~KvCache() { close(); }
 
-  // Takes where the groups lie: in this memory, or on this device. Neither: in tiers, which
-  // open_tiers() opens next. Keys are made from `entropy`, or by the secret of the store.
-  void init(const KvSizes& sizes, const KvTables& tables, std::span<std::byte> groups,
-            GroupMemory* device, const std::array<u8, 32>& entropy);
+  // Lays nothing out: pool().lie_in() says where groups lie, or open_tiers() puts them into frames.
+  void init(const KvArgs& args);
   // Opens the store. Where its disk fails but the frames hold all KV, the store stays off and the
   // rest goes on: a box answers though its disk is gone.
   Result<void> open_tiers(const TierArgs& args);

@@ -38,8 +38,7 @@ u32 Probe::host_rows_max(u64 width) const {
 Result<void> Probe::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch rows) {
   const model::ModelSpec& spec = engine_.model_.spec;
   const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
-  const u32 rows_max =
-      engine_.executor_.on_gpu() ? host_rows_max(2 * d_kv) : engine_.plan_.rows_max;
+  const u32 rows_max = engine_.status_.on_gpu ? host_rows_max(2 * d_kv) : engine_.plan_.rows_max;
   if (rows_max == 0) {
     return fail({.status = Status::unsupported,
                  .hint = "rows of K and V are longer than this model's logits, which is where a "
@@ -67,7 +66,7 @@ Probe::FillPlaces Probe::fill_places(u32 n) const {
   const u64 d_q = u64{spec.n_heads} * spec.head_dim;
   const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
   const Rows qkv = engine_.executor_.forward_.buffers.qkv;
-  if (!engine_.executor_.on_gpu()) {
+  if (!engine_.status_.on_gpu) {
     const Rows k{qkv.data + d_q, qkv.stride}, v{k.data + d_kv, qkv.stride};
     return {.q = qkv, .k = k, .v = v, .made_k = k, .made_v = v};
   }
@@ -95,7 +94,7 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   const u32 first_slot = s.sequence.n_slots();
   const u32 n_tasks = static_cast<u32>(ceil_div(n, kRowsPerTask));
   for (u32 layer = 0; layer < e.model_.spec.n_cache_layers; ++layer) {
-    if (e.executor_.on_gpu() && layer > 0) TARN_CHECK(fill_arrived());  // the rows are free again
+    if (e.status_.on_gpu && layer > 0) TARN_CHECK(fill_arrived());  // the rows are free again
     e.workers_.run(n_tasks, [&](u32 task_idx, u32) {
       const u32 row = task_idx * kRowsPerTask;
       source.rows(source.context, {.cache_layer = layer,
@@ -104,15 +103,16 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
                                    .k = from_row(at.made_k, row),
                                    .v = from_row(at.made_v, row)});
     });
-    if (e.executor_.on_gpu()) {
-      e.device_->copy_in(DevicePtr<f32>(at.k.data).as<std::byte>(),
-                         std::as_bytes(std::span(at.made_k.data, n * at.made_k.stride)),
-                         e.device_->stream(StreamId::compute));
+    if (e.status_.on_gpu) {
+      e.homes_.gpu().device().copy_in(
+          DevicePtr<f32>(at.k.data).as<std::byte>(),
+          std::as_bytes(std::span(at.made_k.data, n * at.made_k.stride)),
+          e.homes_.gpu().device().stream(StreamId::compute));
     }
     e.executor_.forward_.backend->rope(at.q, at.k, n);
     e.executor_.forward_.backend->kv_append(e.executor_.batch_, layer, at.k, at.v);
   }
-  if (e.executor_.on_gpu()) TARN_CHECK(fill_arrived());
+  if (e.status_.on_gpu) TARN_CHECK(fill_arrived());
   s.sequence.commit(n);  // without a key: the tokens do not tell what is in these groups
   if (e.kv_.is_moving()) e.kv_.pump(0);
   engine::trace_disk(&e.trace_.disk, moved_before, e.kv_.stats());
@@ -130,7 +130,7 @@ Result<void> Probe::fill_arrived() {
 
 void Probe::watch_kv(KvWatch watch) {
   engine_.executor_.watch_ = watch;
-  const bool is_on_gpu = engine_.executor_.on_gpu() && watch.rows != nullptr;
+  const bool is_on_gpu = engine_.status_.on_gpu && watch.rows != nullptr;
   engine_.executor_.batch_.kv_watch = is_on_gpu ? KvWatch{&Probe::copy_out, &engine_} : watch;
 }
 
@@ -144,9 +144,9 @@ void Probe::copy_out(void* engine, const KvRows& rows) {
     const Rows q{e.executor_.args_.host_logits.data, width};
     const Rows k{q.data + (rows.k.data - rows.q.data), width};
     const Rows v{q.data + (rows.v.data - rows.q.data), width};
-    e.device_->copy_out(std::as_writable_bytes(std::span(q.data, n * width)),
-                        DevicePtr<f32>(from_row(rows.q, begin).data).as<std::byte>(),
-                        e.device_->stream(StreamId::compute));
+    e.homes_.gpu().device().copy_out(std::as_writable_bytes(std::span(q.data, n * width)),
+                                     DevicePtr<f32>(from_row(rows.q, begin).data).as<std::byte>(),
+                                     e.homes_.gpu().device().stream(StreamId::compute));
     if (e.device_lost() || !e.device_works()) return;
     e.executor_.watch_.rows(e.executor_.watch_.context, {.session = rows.session,
                                                          .cache_layer = rows.cache_layer,

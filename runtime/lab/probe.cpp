@@ -23,8 +23,7 @@ Result<void> Probe::generate(SessionIdx idx, const engine::GenerateParams& param
 }
 
 const f64* Probe::rope_inv_freq() const {
-  const exec::Executor& executor = engine_.executor_;
-  return executor.on_gpu() ? executor.gpu().host().rows.inv_freq.data() : executor.cpu_.inv_freq();
+  return engine_.executor_.args_.setup.rows.inv_freq.data();
 }
 
 }  // namespace tarn::lab

@@ -42,7 +42,7 @@ ClusterWork cluster_work(const SelectConfig& config, u32 n_rows) {
 }
 
 f64 Probe::recall(const RecallArgs& args) const {
-  TARN_ASSERT(!engine_.kv_.has_tiers() && !engine_.executor_.on_gpu());
+  TARN_ASSERT(!engine_.kv_.has_tiers() && !engine_.status_.on_gpu);
   const model::ModelSpec& spec = engine_.model_.spec;
   const plan::Plan& plan = engine_.plan_;
   const SelectConfig& config = engine_.select_config_;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "platform/base/result.h"
+#include "runtime/kv/numerics.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/store/key.h"
 
@@ -34,10 +35,8 @@ struct KvIdentity {
 static_assert(sizeof(KvIdentity) == 80);
 
 inline constexpr u32 kPageLayout = 1;  // KvIdentity::layout of this version
-// KvIdentity::numerics_id. Raised when kernels give other bits than before: all ISAs of a CPU give
-// the same, and so do all GPUs, whose order of sums is another one.
-inline constexpr u32 kCpuNumericsId = 4;
-inline constexpr u32 kGpuNumericsId = 0x1004;
+using kv::kCpuNumericsId;  // KvIdentity::numerics_id
+using kv::kGpuNumericsId;
 
 struct KvIdentityArgs {
   const model::ModelSpec* spec = nullptr;

@@ -180,7 +180,8 @@ void lookup() {
       test::carved([&](Carver& carver) { tables = kv::KvTables::carve(carver, sizes); });
   std::vector<std::byte> groups(u64{sizes.groups_max} * shape.group_bytes());
   kv::KvCache kv;
-  kv.init(sizes, tables, groups, nullptr, {});
+  kv.init({.sizes = sizes, .tables = tables});
+  kv.pool().lie_in(groups);
   const std::vector<u32> ids = random_ids(1, kPages * kPageTokens, 128'000);
   const store::Key root{.low = 1, .high = 2};
   std::vector<f64> listed, found;

@@ -24,7 +24,7 @@ LINES = {
     "runtime/api/tarn.h": 454,
 }
 # Whether KV lies in memory, on a disk or on a GPU, asked in the engine and in the backends.
-PLACEMENT_TESTS = 24
+PLACEMENT_TESTS = 20
 # Product files outside of selection and configuration that name one of its methods.
 METHOD_FILES = 0
 ENGINE_FILES = 24

@@ -196,6 +196,10 @@ void CpuOps::gather(const step::Batch& batch, Rows x, u32 d, Rows out) {
 
 void CpuOps::fetch(Rows from, u32, u64, Rows to) { TARN_ASSERT(to.data == from.data); }
 
+Result<void> CpuOps::finish() {
+  return args_.watched != nullptr ? args_.watched->check() : Result<void>{};
+}
+
 void CpuOps::summarize(Rows logits, u32, u32 d) {
   TARN_ASSERT(logits.stride == d);
   summarized_ = logits;

@@ -14,6 +14,7 @@
 #include "platform/base/checked.h"
 #include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
+#include "platform/gpu/device.h"
 #include "runtime/exec/backend.h"
 #include "runtime/exec/cpu/attention_memory.h"
 #include "runtime/exec/step_memory.h"
@@ -33,6 +34,7 @@ struct CpuBackendArgs {
   CpuStepMemory memory{};
   AttentionMemory attention{};
   method::PartSource* parts = nullptr;
+  Device* watched = nullptr;  // whose errors are the steps'; nullptr: none's are
 };
 
 class CpuOps : public Backend {
@@ -42,6 +44,8 @@ class CpuOps : public Backend {
   const f64* inv_freq() const { return args_.memory.rows.inv_freq.data(); }
   const char* isa() const override { return args_.table->isa; }
   void begin_step(const step::Batch& batch) override;
+  void note_kept_groups(const step::Batch&) const override {}  // there is no device
+  bool may_abandon() const override { return true; }
   bool is_abandoned() const override { return abandoned_.load(std::memory_order_relaxed); }
   void embed(const model::WeightMatrix& table, const step::Batch& batch, Rows out) override;
   void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) override;
@@ -54,7 +58,7 @@ class CpuOps : public Backend {
   void fetch(Rows from, u32 n, u64 d, Rows to) override;
   void summarize(Rows logits, u32 n, u32 d) override;
   kernels::LogitsSummary summary(u32 row) const override;
-  Result<void> finish() override { return {}; }
+  Result<void> finish() override;
 
  protected:
   static constexpr u32 kRowsPerTask = 16;

@@ -41,6 +41,12 @@ void GpuBackend::begin_step(const step::Batch& batch) {
   each_choosing(batch, [this](u32 row) { chooser_.code_new_keys(row); });
 }
 
+void GpuBackend::note_kept_groups(const step::Batch& batch) const {
+  for (step::Run& run : batch.runs) {
+    if (!run.selects) run.offloaded_end = parts_.n_kept_groups(run);
+  }
+}
+
 // Calls fn(row) for every row that chooses on the device.
 template <class Fn>
 void GpuBackend::each_choosing(const step::Batch& batch, Fn&& fn) const {

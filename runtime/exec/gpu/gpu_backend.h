@@ -34,6 +34,7 @@ class GpuBackend final : public GpuOps {
   void close();
 
   void begin_step(const step::Batch& batch) override;
+  void note_kept_groups(const step::Batch& batch) const override;
   void kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Rows v) override;
   void attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows out) override;
 

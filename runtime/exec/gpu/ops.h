@@ -19,6 +19,8 @@ namespace tarn::exec {
 class GpuOps : public Backend {
  public:
   const char* isa() const override { return step_.args().table->name; }
+  bool may_abandon() const override { return false; }
+  bool is_abandoned() const override { return false; }
   void embed(const model::WeightMatrix& table, const step::Batch& batch, Rows out) override;
   void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) override;
   void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) override;

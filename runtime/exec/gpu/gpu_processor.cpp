@@ -1,4 +1,4 @@
-#include "runtime/exec/gpu/placement.h"
+#include "runtime/exec/gpu/gpu_processor.h"
 
 #include <algorithm>
 #include <bit>
@@ -36,70 +36,93 @@ Result<void> load_kernels(Device& device, const kernels::GpuTable& table) {
 
 }  // namespace
 
-Result<void> GpuPlacement::reserve(const Args& args, const model::ModelDescription& model) {
+ArenaUse GpuProcessor::arena_use(Device* lent, const DeviceFacts& planned) {
+  pin_arena(pins_arena_ || !planned.host_register);
+  return {.owner = pins_arena_ ? lent : nullptr, .for_device = true};
+}
+
+Result<void> GpuProcessor::reserve(const ProcessorArgs& args, const model::ModelDescription& model,
+                                   u32 n_groups) {
   args_ = args;
-  GpuBackendArgs& backend = args_.backend;
-  TARN_CHECK(load_kernels(*backend.device, *backend.table));
-  TARN_CHECK(memory_.reserve(*backend.device, model, backend.sizes, args_.n_groups, *args_.slabs));
+  backend_args_ = {.device = args.device,
+                   .table = args.gpu_kernels,
+                   .clock = args.clock,
+                   .spec = args.spec,
+                   .kv_type = args.kv_type,
+                   .sizes = args.gpu,
+                   .parts = args.parts,
+                   .workers = args.workers,
+                   .memory = &memory_};
+  TARN_CHECK(device().bind_thread());
+  TARN_CHECK(load_kernels(device(), *args.gpu_kernels));
+  TARN_CHECK(memory_.reserve(device(), model, args.gpu, n_groups, *args.slabs));
   TARN_CHECK(measure_memory());  // while nothing is registered
-  mirror_ = Carver(args_.mirror);
-  backend.host = GpuHostMemory::carve(mirror_, *backend.spec, backend.sizes);
-  TARN_CHECK(register_host(args_.mirror));  // copies find it by its host address
-  if (!args_.frames.empty()) {
-    TARN_TRY(const DeviceBytes on_device, register_host(args_.frames));
-    backend.frames = args_.frames.data();
-    backend.frames_on_device = reinterpret_cast<u64>(on_device.raw());
-  }
-  if (!args_.gathered.empty()) TARN_CHECK(register_host(args_.gathered));
+  mirror_ = Carver(args.regions.mirror);
+  backend_args_.host = GpuHostMemory::carve(mirror_, *args.spec, args.gpu);
+  TARN_CHECK(register_host(args.regions.mirror));  // copies find it by its host address
+  return {};
+}
+
+Result<void> GpuProcessor::reach_frames(std::span<std::byte> frames,
+                                        std::span<std::byte> gathered) {
+  TARN_TRY(const DeviceBytes on_device, register_host(frames));
+  backend_args_.frames = frames.data();
+  backend_args_.frames_on_device = reinterpret_cast<u64>(on_device.raw());
+  if (!gathered.empty()) TARN_CHECK(register_host(gathered));
   return {};
 }
 
 // Tiled as the GPU's kernels want them, through its sink.
-Result<model::Weights> GpuPlacement::load_weights(model::LoadArgs load) {
+Result<model::Weights> GpuProcessor::load_weights(model::LoadArgs load) {
   load.tile_rows = &kernels::gpu_repack_rows;
   load.region = host().weights;
   load.sink = &memory_;
-  TARN_CHECK(memory_.open_staging(load.staging, pins_arena_, *args_.backend.clock));
+  TARN_CHECK(memory_.open_staging(load.staging, pins_arena_, *args_.clock));
   const Result<model::Weights> loaded = model::load_weights(load);
   memory_.close_staging();
   return loaded;
 }
 
-void GpuPlacement::close() {
+// The thread that closes may be another than the engine's (of an Instance it is not). What a lost
+// device answers here is of no use any more.
+void GpuProcessor::close() {
+  if (backend_args_.device == nullptr) return;  // nothing was reserved
+  (void)device().bind_thread();
   backend_.close();
   for (; n_registered_ > 0; --n_registered_) {
-    if (!pins_arena_) args_.backend.device->unregister_host(registered_[n_registered_ - 1]);
+    if (!pins_arena_) device().unregister_host(registered_[n_registered_ - 1]);
   }
   memory_.release();
   probe_ = {};
   driver_bytes_ = 0;
   args_ = {};
+  backend_args_ = {};
 }
 
-Result<DeviceBytes> GpuPlacement::register_host(std::span<std::byte> bytes) {
-  const Result<DeviceBytes> on_device = pins_arena_ ? args_.backend.device->pinned_address(bytes)
-                                                    : args_.backend.device->register_host(bytes);
+Result<DeviceBytes> GpuProcessor::register_host(std::span<std::byte> bytes) {
+  const Result<DeviceBytes> on_device =
+      pins_arena_ ? device().pinned_address(bytes) : device().register_host(bytes);
   if (!on_device) return refused(on_device.error());
   registered_[n_registered_++] = bytes;
   return on_device;
 }
 
-Unexpected GpuPlacement::refused(const Error& error) {
+Unexpected GpuProcessor::refused(const Error& error) {
   registration_refused_ = !pins_arena_ && error.status != Status::device_lost;
   return fail(error);
 }
 
 // How fast the GPU reads its two kinds of memory on this box, in the plan's own: the largest slab
 // and the arena, before anything is in them.
-Result<void> GpuPlacement::measure_memory() {
-  const DeviceFacts& facts = args_.backend.device->facts();
+Result<void> GpuProcessor::measure_memory() {
+  const DeviceFacts& facts = device().facts();
   const std::span<std::byte> host = args_.arena;
   const DeviceSlab slab = memory_.largest_slab();
   const u64 wanted = probe_bytes(facts);
   const u64 n_bytes = std::min({wanted, u64{host.size()}, slab.bytes}) / kProbeStep * kProbeStep;
   if (n_bytes == 0) return {};
-  const Result<MemoryProbe> probe = probe_memory({.device = args_.backend.device,
-                                                  .clock = args_.backend.clock,
+  const Result<MemoryProbe> probe = probe_memory({.device = &device(),
+                                                  .clock = args_.clock,
                                                   .device_memory = slab.begin,
                                                   .host_memory = host.first(n_bytes),
                                                   .host_is_pinned = pins_arena_,
@@ -119,42 +142,70 @@ Result<void> GpuPlacement::measure_memory() {
   return {};
 }
 
-Result<void> GpuPlacement::open_backend(const model::Weights& weights) {
-  const model::ModelSpec& spec = *args_.backend.spec;
+Result<StepSetup> GpuProcessor::open(const model::Weights& weights, Rows) {
+  const model::ModelSpec& spec = *args_.spec;
   kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot, weights.rope_factors,
                             host().rows.inv_freq.data());
-  args_.backend.quantizes = has_quantized_layers(weights);
-  args_.backend.memory = &memory_;
-  return backend_.open(args_.backend);
+  backend_args_.quantizes = has_quantized_layers(weights);
+  TARN_CHECK(backend_.open(backend_args_));
+  const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
+  return StepSetup{.backend = &backend_,
+                   .step = memory_.regions().step.step,
+                   .rows = host().rows,
+                   .embedded = {host().embedded.data(), spec.d_model},
+                   .logits = {memory_.regions().logits.logits.data(), spec.n_vocab},
+                   .host_values = {host().values.data(), d_kv}};
 }
 
-Result<void> GpuPlacement::capture_step(const ForwardArgs& forward, std::span<const u32> logit_rows,
-                                        step::Rows logits) {
-  step::Batch batch = *forward.batch;
-  batch.n_rows = static_cast<u32>(logit_rows.size());
-  batch.logit_rows = logit_rows;  // as many, which is all that counts
-  ForwardArgs of_step = forward;
+ProcessorFacts GpuProcessor::facts() const {
+  return {.on_gpu = true,
+          .device = "cuda",
+          .gpu_name = device().facts().name.data(),
+          .numerics_id = kv::kGpuNumericsId,
+          .driver_bytes = driver_bytes_,
+          .probe = probe_,
+          .n_stripes_kept = backend_.parts().n_stripes_kept()};
+}
+
+Result<void> GpuProcessor::warm_up(const StepCapture& capture, FirstSteps& steps) {
+  TARN_CHECK(capture_graphs(capture));
+  TARN_CHECK(steps.run());
+  if (device().is_lost()) {
+    const Result<void> lost = device().check();
+    TARN_ASSERT(!lost);  // for ever
+    return lost;
+  }
+  TARN_CHECK(backend_.graphs().warm());
+  return check_driver_bytes();
+}
+
+// Ops see the state of the step that is captured, which stands for a full bucket.
+Result<void> GpuProcessor::capture_step(const StepCapture& capture, u32 n_rows) {
+  step::Batch batch = *capture.forward.batch;
+  batch.n_rows = n_rows;
+  batch.logit_rows = capture.logit_rows.first(n_rows);  // as many, which is all that counts
+  ForwardArgs of_step = capture.forward;
   of_step.batch = &batch;
   forward_layers(of_step);
-  forward_logits(of_step, 0, batch.n_rows, logits);
-  backend_.summarize(logits, batch.n_rows, args_.backend.spec->n_vocab);
+  forward_logits(of_step, 0, n_rows, capture.logits);
+  backend_.summarize(capture.logits, n_rows, args_.spec->n_vocab);
   return backend_.graphs().end();
 }
 
-Result<void> GpuPlacement::capture_graphs(const ForwardArgs& forward,
-                                          std::span<const u32> logit_rows, step::Rows logits) {
-  if (args_.backend.sizes.in_stripes) return {};  // the host has its part in every layer
-  const u32 rows_max = std::min(args_.backend.sizes.sessions_max, kernels::kGpuMatvecRowsMax);
-  const u32 spans_max = gpu_spans(args_.backend.sizes.context_tokens);
+Result<void> GpuProcessor::capture_graphs(const StepCapture& capture) {
+  const GpuSizes& sizes = args_.gpu;
+  if (sizes.in_stripes) return {};  // the host has its part in every layer
+  const u32 rows_max = std::min(sizes.sessions_max, kernels::kGpuMatvecRowsMax);
+  const u32 spans_max = gpu_spans(sizes.context_tokens);
   for (u32 n_rows = 1; n_rows <= std::bit_ceil(rows_max); n_rows *= 2) {
     for (u32 n_spans = 1; n_spans <= std::bit_ceil(spans_max); n_spans *= 2) {
       TARN_CHECK(backend_.graphs().begin(n_rows, std::min(n_spans, spans_max)));
-      TARN_CHECK(capture_step(forward, logit_rows.first(n_rows), logits));
+      TARN_CHECK(capture_step(capture, n_rows));
     }
   }
-  if (args_.backend.sizes.choosing_rows() > 0) {
+  if (sizes.choosing_rows() > 0) {
     TARN_CHECK(backend_.graphs().begin_choosing());
-    TARN_CHECK(capture_step(forward, logit_rows.first(1), logits));
+    TARN_CHECK(capture_step(capture, 1));
   }
   (void)backend_.take_traffic();  // of no step
   return backend_.finish();
@@ -163,11 +214,10 @@ Result<void> GpuPlacement::capture_graphs(const ForwardArgs& forward,
 // What the driver took beside our slabs. A GPU's own memory is held against the limit that the plan
 // counted. An integrated GPU's is the system's: what other processes took meanwhile is in the
 // figure, so the figure is told alone, and what is left has to be the headroom.
-Result<void> GpuPlacement::check_driver_bytes() {
-  const DeviceFacts& facts = args_.backend.device->facts();
+Result<void> GpuProcessor::check_driver_bytes() {
+  const DeviceFacts& facts = device().facts();
   // Of pinned memory the device knows itself.
-  TARN_TRY(const u64 driver_bytes,
-           args_.backend.device->driver_bytes(pins_arena_ ? 0 : args_.host_bytes));
+  TARN_TRY(const u64 driver_bytes, device().driver_bytes(pins_arena_ ? 0 : args_.host_bytes));
   driver_bytes_ = driver_bytes;
   const u64 limit_bytes = args_.driver_bytes_max;
   args_.log.info("gpu: %s, its driver%s took %llu bytes; the plan has %llu for it",
@@ -175,7 +225,7 @@ Result<void> GpuPlacement::check_driver_bytes() {
                  static_cast<unsigned long long>(driver_bytes),
                  static_cast<unsigned long long>(limit_bytes));
   if (facts.integrated) {
-    TARN_TRY(const u64 free_bytes, args_.backend.device->memory_free_bytes());
+    TARN_TRY(const u64 free_bytes, device().memory_free_bytes());
     if (free_bytes >= facts.headroom_bytes) return {};
     return fail(
         {.status = Status::over_budget,

@@ -1,0 +1,69 @@
+// A GPU as the processor of an engine: what lies in its memory, what it may reach of the host's,
+// its backend and its graphs.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "runtime/exec/gpu/gpu_backend.h"
+#include "runtime/exec/gpu/memory.h"
+#include "runtime/exec/processor.h"
+
+namespace tarn::exec {
+
+class GpuProcessor final : public Processor {
+ public:
+  GpuProcessor() = default;
+  GpuProcessor(const GpuProcessor&) = delete;
+  GpuProcessor& operator=(const GpuProcessor&) = delete;
+
+  // A driver may refuse to register the host's memory. Then the arena has to be the driver's own.
+  void pin_arena(bool pins) {
+    pins_arena_ = pins;
+    registration_refused_ = false;
+  }
+  // Opening failed because of such a refusal: another try, with pin_arena(true), may succeed.
+  bool registration_refused() const { return registration_refused_; }
+
+  ArenaUse arena_use(Device* lent, const DeviceFacts& planned) override;
+  // Loads the kernels, reserves the device's memory, registers the mirror.
+  Result<void> reserve(const ProcessorArgs& args, const model::ModelDescription& model,
+                       u32 n_groups) override;
+  Result<void> reach_frames(std::span<std::byte> frames, std::span<std::byte> gathered) override;
+  Result<model::Weights> load_weights(model::LoadArgs load) override;
+  Carver& sampling() override { return mirror_; }  // what is left of it
+  Result<StepSetup> open(const model::Weights& weights, Rows host_logits) override;
+  // Captures every decode step's graph, so that nothing is captured after READY; runs all once, as
+  // the driver may need more memory for it; holds what it took against its limit.
+  Result<void> warm_up(const StepCapture& capture, FirstSteps& steps) override;
+  ProcessorFacts facts() const override;
+  void give_up() override { device().give_up(); }
+  void close() override;
+
+  Device& device() const { return *backend_args_.device; }
+  GpuBackend& backend() { return backend_; }
+  GpuMemory& memory() { return memory_; }
+  const GpuHostMemory& host() const { return backend_args_.host; }
+
+ private:
+  Result<DeviceBytes> register_host(std::span<std::byte> bytes);
+  Unexpected refused(const Error& error);
+  Result<void> measure_memory();
+  Result<void> capture_graphs(const StepCapture& capture);
+  Result<void> capture_step(const StepCapture& capture, u32 n_rows);
+  Result<void> check_driver_bytes();
+
+  ProcessorArgs args_{};
+  GpuBackendArgs backend_args_{};
+  bool pins_arena_ = false;
+  bool registration_refused_ = false;
+  GpuMemory memory_{};
+  GpuBackend backend_{};
+  MemoryProbe probe_{};
+  u64 driver_bytes_ = 0;
+  Carver mirror_{};
+  std::array<std::span<std::byte>, 3> registered_{};
+  u32 n_registered_ = 0;
+};
+
+}  // namespace tarn::exec
