@@ -124,46 +124,7 @@ Error text_error(const char* key, u64 bytes_max) {
           .figures = {{{"bytes_max", bytes_max}}}};
 }
 
-namespace {
-
-// Keys of earlier builds, and what replaces them.
-struct GoneKey {
-  std::string_view key;
-  const char* hint;
-};
-constexpr GoneKey kGoneKeys[] = {
-    {"engine.text_bytes_max",
-     "engine.text_bytes_max is gone: a text of any length is tokenized, in the same memory; leave "
-     "the key out"},
-    {"select.block_tokens",
-     "select.block_tokens is gone: pq chooses single tokens, and select.disk_reorder makes them "
-     "neighbours on the disk; leave the key out"},
-    {"select.cache_policy",
-     "select.cache_policy is gone: a head lets go of nearly the longest unused tokens (lru); leave "
-     "the key out"},
-    {"select.cache_tokens",
-     "select.cache_tokens is gone: a head keeps as many chosen tokens as kv.memory_bytes leaves "
-     "room for; leave the key out"},
-    {"select.codebooks",
-     "select.codebooks is gone: a conversation has one codebook, which is rebuilt as it grows; "
-     "leave the key out"},
-    {"select.swap_tokens", "select.swap_tokens is select.index_delay_tokens now: rename the key"},
-    {"store.extents", "store.extents is select.disk_reorder now: rename the key"},
-    {"store.publish_ms",
-     "store.publish_ms is store.checkpoint_ms now: a save that the engine makes by itself is a "
-     "checkpoint; rename the key"},
-};
-
-}  // namespace
-
 Error unknown_key_error(std::string_view name) {
-  for (const GoneKey& gone : kGoneKeys) {
-    if (name != gone.key) continue;
-    return {.status = Status::invalid_config,
-            .reason = Reason::bad_setting,
-            .hint = gone.hint,
-            .detail = Detail(name)};
-  }
   DetailText detail;
   constexpr u64 kShownBytes = 32;  // leaves room for the longest key
   detail << name.substr(0, kShownBytes);

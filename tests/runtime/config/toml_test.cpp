@@ -79,10 +79,6 @@ struct Case {
 constexpr Case kBad[] = {
     {"unknown key", "[kv]\ncontxt_tokens = 1\n", "a key is unknown",
      "kv.contxt_tokens -> kv.context_tokens", 2, 1},
-    {"a renamed key", "[store]\npublish_ms = 1\n", "store.publish_ms is store.checkpoint_ms now",
-     "store.publish_ms", 2, 1},
-    {"a key of earlier builds", "[select]\ncodebooks = 1\n", "select.codebooks is gone",
-     "select.codebooks", 2, 1},
     {"unknown section", "[memry]\nbudget_bytes = 1", "a key is unknown",
      "memry.budget_bytes -> memory.budget_bytes", 2, 1},
     {"unknown empty section", "\n[kvs]\n", "a key is unknown", "kvs", 2, 2},
