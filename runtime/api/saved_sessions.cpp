@@ -37,7 +37,7 @@ Result<bool> is_ingested(Engine& engine, const tarn_ingest_options& options, con
                  .detail = Detail(name)});
   }
   return saved.size() == ids.size() && found->is_whole() &&
-         manifest.n_slots + 1 >= manifest.token_ids.size() && manifest.sampler.is_generating == 0;
+         manifest.n_slots + 1 >= manifest.token_ids.size() && !manifest.is_cut_off;
 }
 
 // Waits until the text is computed.

@@ -93,7 +93,7 @@ typedef struct tarn_stored {
                           a session that was saved with another kv.type, device or arithmetic */
   uint64_t bytes;      /* on disk; KV that sessions share counts for each of them */
   uint64_t saved_at_s; /* seconds since 1970; 0: unknown */
-  char tenant[132]; /* "": the default one, or one that an early version saved without its name */
+  char tenant[132];    /* "": the default one */
 } tarn_stored;
 /* Writes the saved sessions of a tenant, or of TARN_ALL_TENANTS, in no order, at most rows_max.
  * rows_out[0].struct_size is the size of each row. n_out is their number, also if it is larger

@@ -52,14 +52,11 @@ reuse::SessionView Sessions::view_of(Session& s) const {
   const method::KeptIndex kept = selector_.kept(s.idx);
   view.policy = policy_of(selection_key_);
   view.chooses = s.approx.is_any() || selector_.has_index(s.idx);
-  view.index = {.life = std::bit_cast<std::array<u32, 8>>(kept.life), .turn_end = kept.turn_end};
+  view.index = {.key = kept.life.rows_used > 0 ? kept.key : store::Key{},
+                .life = std::bit_cast<decltype(view.index.life)>(kept.life),
+                .n_rows = kept.life.rows_used,
+                .turn_end = kept.turn_end};
   view.index_owner = selector_.codebooks_key(s.idx);
-  if (const u32 n_rows = kept.life.rows_used; n_rows > 0) {
-    view.codebook = {.key = kept.key,
-                     .first_slot = select_config_.n_sinks,
-                     .n_slots = n_rows,
-                     .iterations = method::iterations(select_config_, n_rows)};
-  }
   std::ranges::copy(s.tokens.turns.answers(), view.answers.begin());
   view.n_answers = static_cast<u32>(s.tokens.turns.answers().size());
   view.n_fed = s.tokens.turns.n_fed();
@@ -136,8 +133,8 @@ Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& fou
   s.tokens.generated.set(0, s.tokens.n_ids, false);
   for (const reuse::ManifestAnswer& answer : manifest.answers)
     s.tokens.generated.set(answer.begin, answer.end, true);
-  if (manifest.n_fed != 0) s.tokens.generated.set(manifest.n_fed, s.tokens.n_ids, true);
-  s.tokens.turn_begin = manifest.turn_begins.empty() ? s.tokens.n_ids : manifest.turn_begins[0];
+  s.tokens.generated.set(manifest.n_fed, s.tokens.n_ids, true);
+  s.tokens.turn_begin = manifest.turn_begin;
   if (has_index && manifest.first_approx_slot != 0)
     s.approx.first_slot = manifest.first_approx_slot;
   if (!has_index) {
@@ -155,15 +152,11 @@ Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& fou
 bool Sessions::restore_index(Session& s, const reuse::Manifest& manifest) {
   if (manifest.index.empty() || manifest.policy != policy_of(selection_key_)) return false;
   const reuse::ManifestIndex& index = manifest.index[0];
-  method::KeptIndex kept{.life = std::bit_cast<method::KeptLife>(index.life),
-                         .turn_end = index.turn_end};
-  if (manifest.codebooks.size() != (kept.life.rows_used == 0 ? 0u : 1u)) return false;
+  const method::KeptIndex kept{.life = std::bit_cast<method::KeptLife>(index.life),
+                               .turn_end = index.turn_end,
+                               .key = index.key};
+  if (index.n_rows != kept.life.rows_used) return false;
   if (manifest.answers.size() > Turns::kAnswersMax) return false;
-  for (const reuse::ManifestCodebook& codebook : manifest.codebooks) {
-    if (codebook.first_slot != select_config_.n_sinks) return false;
-    if (codebook.n_slots != kept.life.rows_used) return false;
-    kept.key = codebook.key;
-  }
   const u32 n_tokens = static_cast<u32>(manifest.token_ids.size());
   if (!selector_.restore(s.idx, s.sequence, kept, manifest.n_slots, n_tokens)) return false;
   s.tokens.turns.restore(manifest.n_fed, manifest.answers);

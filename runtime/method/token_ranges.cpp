@@ -91,7 +91,7 @@ KeptLife IndexLife::kept() const {
           .used_trigger = rows_used_ == 0 ? 0 : used_trigger_,
           .rows_pending = rows_pending_,
           .trigger_at = rows_pending_ == 0 ? 0 : trigger_at_,
-          .flags = used_is_first_ && rows_used_ != 0 ? KeptLife::kUsedIsFirst : 0};
+          .used_is_first = used_is_first_ && rows_used_ != 0 ? 1u : 0u};
 }
 
 // A trigger's rows end before its last token: whatever keeps that token keeps them.
@@ -102,8 +102,6 @@ static bool ends_before(u32 n_rows, u32 trigger, u32 n_sinks) {
 bool IndexLife::restore(const KeptLife& kept, u32 n_slots, u32 n_tokens) {
   const u32 n_sinks = std::min(n_slots, rule_.n_sinks);
   if (kept.middle_end > n_slots || kept.middle_end >= std::max(n_tokens, 1u)) return false;
-  if (kept.input_begin > n_tokens) return false;
-  if (kept.flags > (KeptLife::kUsedIsFirst | KeptLife::kEndsInput)) return false;
   const u32 n_middle = kept.middle_end - std::min(kept.middle_end, n_sinks);
   const bool is_used = kept.rows_used != 0, is_pending = kept.rows_pending != 0;
   if (kept.rows_used > n_middle || kept.rows_pending > n_middle) return false;
@@ -112,7 +110,7 @@ bool IndexLife::restore(const KeptLife& kept, u32 n_slots, u32 n_tokens) {
                   n_tokens - kept.used_trigger < index_delay_tokens_)) {
     return false;
   }
-  if ((kept.flags & KeptLife::kUsedIsFirst) != 0 && !is_used) return false;
+  if (kept.used_is_first > (is_used ? 1u : 0u)) return false;
   if (is_pending != (kept.trigger_at != 0) || kept.trigger_at > n_tokens) return false;
   if (!ends_before(kept.rows_used, kept.used_trigger, n_sinks)) return false;
   if (!ends_before(kept.rows_pending, kept.trigger_at, n_sinks)) return false;
@@ -122,11 +120,11 @@ bool IndexLife::restore(const KeptLife& kept, u32 n_slots, u32 n_tokens) {
        kept.rows_pending <= kept.rows_used)) {
     return false;
   }
-  if (kept.first_pending != 0 || (is_pending && kept.rows_pending < rows_min_)) return false;
+  if (is_pending && kept.rows_pending < rows_min_) return false;
   forget();
   rows_used_ = kept.rows_used;
   used_trigger_ = kept.used_trigger;
-  used_is_first_ = (kept.flags & KeptLife::kUsedIsFirst) != 0;
+  used_is_first_ = kept.used_is_first != 0;
   rows_pending_ = kept.rows_pending;
   trigger_at_ = kept.trigger_at;
   ranges_ = {.middle_begin = n_sinks,

@@ -44,15 +44,12 @@ Budget budget(const BudgetRule& rule, u32 n_tokens);
 // A life in few words, as manifests have them: the rest of it follows from the rule. Zeros: nothing
 // has happened yet.
 struct KeptLife {
-  u32 middle_end = 0;     // of the slots
-  u32 rows_used = 0;      // clustered rows of the index in use; 0: there is none
-  u32 used_trigger = 0;   // tokens there were when that was triggered
-  u32 rows_pending = 0;   // likewise, of the job under way; 0: none
-  u32 first_pending = 0;  // always 0; earlier builds clustered the rows from here on
+  u32 middle_end = 0;    // of the slots
+  u32 rows_used = 0;     // clustered rows of the index in use; 0: there is none
+  u32 used_trigger = 0;  // tokens there were when that was triggered
+  u32 rows_pending = 0;  // likewise, of the job under way; 0: none
   u32 trigger_at = 0;
-  u32 input_begin = 0;  // 0; earlier builds wrote the begin of an input, which means nothing now
-  u32 flags = 0;        // kUsedIsFirst; kEndsInput of earlier builds means nothing now
-  static constexpr u32 kUsedIsFirst = 1, kEndsInput = 2;
+  u32 used_is_first = 0;  // 0 or 1
   friend bool operator==(const KeptLife&, const KeptLife&) = default;
 };
 

@@ -337,12 +337,12 @@ Result<bool> Archive::restore(SavedAs& saved, kv::Sequence& sequence, const Foun
   TARN_CHECK(set_name(saved, manifest.name));
   saved.revision = manifest.revision;
   if (is_approx && has_tail(manifest) && !found.is_foreign) saved.tails.put(manifest.tail, 0);
-  const bool is_cut_off = manifest.sampler.is_generating != 0;
-  saved.restored = {.is_cut_off = is_cut_off, .n_drawn = manifest.sampler.n_drawn};
+  saved.restored = {.is_cut_off = manifest.is_cut_off, .n_drawn = manifest.n_drawn};
   // An index without records has an owner now, which is to be found there next time.
-  const bool lacks_owner = !manifest.codebooks.empty() && manifest.codebooks[0].key == store::Key{};
+  const bool lacks_owner = !manifest.index.empty() && manifest.index[0].n_rows > 0 &&
+                           manifest.index[0].key == store::Key{};
   const bool has_owner = has_index && !(*index_owner == store::Key{});
-  if (lacks_owner && has_owner && !is_cut_off) saved.stopped_at = StoppedAt::answer;
+  if (lacks_owner && has_owner && !manifest.is_cut_off) saved.stopped_at = StoppedAt::answer;
   saved.n_slots = manifest.n_slots;  // the manifest is the better one until as much is there again
   saved.saved_ns = args_.clock->now_ns();
   return has_index;

@@ -20,24 +20,22 @@ struct ManifestHead {
   u64 revision = 0;
   KvIdentity identity{};
   store::Key tail{};
-  SamplerState sampler{};
-  std::array<u32, 4> unused{};  // zero in what is written
+  u64 n_drawn = 0;
+  u64 saved_at_s = 0;
   u32 n_slots = 0;
   u32 n_groups = 0;
-  u32 n_codebooks = 0;
   u32 n_tokens = 0;
-  u32 n_turns = 0;
-  u32 n_biases = 0;
-  u32 name_bytes = 0;
-  u32 policy_bytes = 0;
-  u64 saved_at_s = 0;
+  u32 turn_begin = 0;
   u32 first_approx_slot = 0;
   u32 n_indexes = 0;
   u32 n_answers = 0;
   u32 n_fed = 0;
+  u32 is_cut_off = 0;  // 0 or 1
+  u32 name_bytes = 0;
+  u32 policy_bytes = 0;
   u32 tenant_bytes = 0;
   u32 model_bytes = 0;
-  std::array<u32, 12> reserved{};
+  std::array<u32, 31> reserved{};
 };
 static_assert(sizeof(ManifestHead) == 320);
 constexpr u64 kPartAlignment = 8;
@@ -46,10 +44,7 @@ constexpr u64 kPartAlignment = 8;
 template <class Head, class Parts, class Fn>
 void each_part(Head& head, Parts& manifest, Fn&& fn) {
   fn(head.n_groups, manifest.groups);
-  fn(head.n_codebooks, manifest.codebooks);
   fn(head.n_tokens, manifest.token_ids);
-  fn(head.n_turns, manifest.turn_begins);
-  fn(head.n_biases, manifest.biases);
   fn(head.name_bytes, manifest.name);
   fn(head.policy_bytes, manifest.policy);
   fn(head.n_indexes, manifest.index);
@@ -73,30 +68,19 @@ u64 body_bytes(const ManifestHead& head) {
   return n_bytes;
 }
 static_assert(sizeof(ManifestHead) + 16 * u64{kManifestGroupsMax} + 4 * u64{kManifestTokensMax} +
-                  (32 + 4) * u64{kManifestTurnsMax} + 8 * u64{kManifestBiasesMax} +
                   2 * u64{kManifestNameBytesMax} + kManifestModelBytesMax +
                   kManifestPolicyBytesMax + sizeof(ManifestIndex) +
                   sizeof(ManifestAnswer) * u64{kManifestAnswersMax} <=
               store::kPayloadBytesMax);
 
-const char* codebooks_fault(const Manifest& manifest) {
-  u64 end = 0;
-  for (const ManifestCodebook& codebook : manifest.codebooks) {
-    if (codebook.reserved != 0 || codebook.first_slot < end) return "codebooks";
-    if (codebook.n_slots == 0) return "codebooks";
-    end = u64{codebook.first_slot} + codebook.n_slots;
-    if (end > manifest.n_slots) return "codebooks";
-  }
-  if (manifest.first_approx_slot != 0 && manifest.first_approx_slot >= manifest.n_slots)
-    return "first_approx_slot";
-  return nullptr;
-}
-
 const char* index_fault(const Manifest& manifest) {
   const u64 n_tokens = manifest.token_ids.size();
-  const bool says_nothing = manifest.n_fed == 0 && manifest.answers.empty();
-  if (manifest.index.empty() && says_nothing) return nullptr;  // of builds before 2026-11-28
-  if (!manifest.index.empty() && manifest.index[0].reserved != std::array<u32, 2>{}) return "index";
+  if (manifest.first_approx_slot != 0 && manifest.first_approx_slot >= manifest.n_slots)
+    return "first_approx_slot";
+  for (const ManifestIndex& index : manifest.index) {
+    if (index.n_rows > manifest.n_slots) return "index";
+    if (index.n_rows == 0 && !(index.key == store::Key{})) return "index";
+  }
   if (manifest.n_fed > n_tokens || (manifest.n_fed == 0) != (n_tokens == 0)) return "n_fed";
   u64 end = 0;
   for (const ManifestAnswer& answer : manifest.answers) {
@@ -108,10 +92,7 @@ const char* index_fault(const Manifest& manifest) {
 
 const char* counts_fault(const ManifestHead& head) {
   if (head.n_groups > kManifestGroupsMax) return "n_groups";
-  if (head.n_codebooks > kManifestTurnsMax) return "n_codebooks";
   if (head.n_tokens > kManifestTokensMax) return "n_tokens";
-  if (head.n_turns > kManifestTurnsMax) return "n_turns";
-  if (head.n_biases > kManifestBiasesMax) return "n_biases";
   if (head.name_bytes > kManifestNameBytesMax) return "name";
   if (head.policy_bytes > kManifestPolicyBytesMax) return "policy";
   if (head.n_indexes > 1) return "n_indexes";
@@ -127,11 +108,13 @@ ManifestHead head_of(const Manifest& manifest) {
                     .revision = manifest.revision,
                     .identity = manifest.identity,
                     .tail = manifest.tail,
-                    .sampler = manifest.sampler,
-                    .n_slots = manifest.n_slots,
+                    .n_drawn = manifest.n_drawn,
                     .saved_at_s = manifest.saved_at_s,
+                    .n_slots = manifest.n_slots,
+                    .turn_begin = manifest.turn_begin,
                     .first_approx_slot = manifest.first_approx_slot,
-                    .n_fed = manifest.n_fed};
+                    .n_fed = manifest.n_fed,
+                    .is_cut_off = manifest.is_cut_off ? 1u : 0u};
   each_part(head, manifest, [](u32& n, const auto& part) { n = static_cast<u32>(part.size()); });
   head.n_bytes = sizeof head + body_bytes(head);
   return head;
@@ -163,19 +146,13 @@ const char* manifest_fault(const Manifest& manifest) {
   if (manifest.groups.size() != manifest.n_slots / page_tokens) return "n_groups";
   const bool has_tail = manifest.n_slots % page_tokens != 0;
   if (has_tail == (manifest.tail == store::Key{})) return "tail";
-  for (u64 i = 0; i < manifest.turn_begins.size(); ++i) {
-    const u32 begin = manifest.turn_begins[i];
-    if (begin >= manifest.token_ids.size()) return "turn_begins";
-    if (i > 0 && begin <= manifest.turn_begins[i - 1]) return "turn_begins";
-  }
-  if (const char* fault = codebooks_fault(manifest)) return fault;
+  if (manifest.turn_begin > manifest.token_ids.size()) return "turn_begin";
   if (const char* fault = index_fault(manifest)) return fault;
-  if (manifest.sampler.is_generating > 1) return "sampler";
   // A C string carries it.
   if (manifest.name.empty() || manifest.name.find('\0') != std::string_view::npos) return "name";
   if (manifest.tenant.find('\0') != std::string_view::npos) return "tenant";
   const bool is_default = manifest.identity.tenant == store::Key{};
-  if (is_default && !manifest.tenant.empty()) return "tenant";
+  if (is_default != manifest.tenant.empty()) return "tenant";
   return nullptr;
 }
 
@@ -225,14 +202,11 @@ u64 manifest_bytes(const Manifest& manifest) { return head_of(manifest).n_bytes;
 
 u64 manifest_bytes_max(u32 n_tokens, u32 page_tokens) {
   const ManifestHead head{.n_groups = n_tokens / page_tokens,
-                          .n_codebooks = 1,
                           .n_tokens = n_tokens,
-                          .n_turns = 1,
-                          .n_biases = kManifestBiasesMax,
-                          .name_bytes = kManifestNameBytesMax,
-                          .policy_bytes = kManifestPolicyBytesMax,
                           .n_indexes = 1,
                           .n_answers = kKeptAnswersMax,
+                          .name_bytes = kManifestNameBytesMax,
+                          .policy_bytes = kManifestPolicyBytesMax,
                           .tenant_bytes = kManifestNameBytesMax,
                           .model_bytes = kManifestModelBytesMax};
   return sizeof head + body_bytes(head);
@@ -259,28 +233,30 @@ Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> b
   std::memcpy(&head, bytes.data(), sizeof head);
   if (head.magic != kManifestMagic) return damaged_manifest("magic");
   if (head.n_bytes != bytes.size()) return damaged_manifest("length");
-  // Later formats keep the magic, the version, the length and the checksum of all behind 320 bytes.
+  // All formats have the magic, the version, the length and the checksum of all behind 320 bytes.
   if (head.crc != crc_of(crc, bytes, head)) return damaged_manifest("checksum");
-  if (head.version > kManifestVersion) {
+  if (head.version != kManifestVersion) {
     return fail({.status = Status::unsupported,
                  .reason = Reason::saved_otherwise,
-                 .hint = "this session was saved by a newer version of Tarn: take it up with that "
-                         "one, or begin a new session",
-                 .figures = {{{"version", head.version}, {"version_max", kManifestVersion}}}});
+                 .hint = "this session was saved by another version of Tarn: take it up with that "
+                         "one, or begin a new session under another name",
+                 .figures = {{{"version", head.version}, {"version_here", kManifestVersion}}}});
   }
-  if (head.version == 0) return damaged_manifest("version");
   if (const char* fault = counts_fault(head)) return damaged_manifest(fault);
   if (sizeof head + body_bytes(head) != bytes.size()) return damaged_manifest("length");
   for (const u32 word : head.reserved) {
     if (word != 0) return damaged_manifest("reserved");
   }
+  if (head.is_cut_off > 1) return damaged_manifest("is_cut_off");
   Manifest manifest{.identity = head.identity,
                     .revision = head.revision,
                     .n_slots = head.n_slots,
                     .tail = head.tail,
-                    .sampler = head.sampler,
+                    .is_cut_off = head.is_cut_off != 0,
+                    .n_drawn = head.n_drawn,
                     .first_approx_slot = head.first_approx_slot,
                     .saved_at_s = head.saved_at_s,
+                    .turn_begin = head.turn_begin,
                     .n_fed = head.n_fed};
   const std::byte* at = bytes.data() + sizeof head;
   bool padding_is_zero = true;

@@ -5,12 +5,11 @@
 //   pages        the group of cache layer l lies under layer_key(page_key(), l). Its chain key
 //                follows from its tokens. From the page of first_approx_slot on KV was computed by
 //                selection, or from what was, and the keys are private
-//   codebooks    the index's, or none; earlier builds wrote several. The result is a function of
-//                the slots and the updates. The key owns what was written of it (part_key()); what
-//                is not there is made again. A key of zeros: nothing was written
+//   index        its key owns the records that were written of it (part_key()); what is not there
+//                is made again. A key of zeros: nothing was written
 //   memory       decode() copies nothing: its spans point into the bytes, which are 8-byte aligned
 //   errors       bytes are checked, never believed: a damaged manifest is a session that is not
-//                there (Status::io_failed with the part at fault), a later format is unsupported
+//                there (Status::io_failed with the part at fault), another format is unsupported
 #pragma once
 
 #include <span>
@@ -23,57 +22,21 @@
 
 namespace tarn::reuse {
 
-inline constexpr u32 kManifestVersion = 2;  // 1 had neither tenant nor model by name
+inline constexpr u32 kManifestVersion = 3;
 inline constexpr u32 kManifestTokensMax = 1u << 23;
 inline constexpr u32 kManifestGroupsMax = 1u << 20;
-inline constexpr u32 kManifestTurnsMax = 1u << 16;
-inline constexpr u32 kManifestBiasesMax = 256;
 inline constexpr u32 kManifestNameBytesMax = 128;  // a tenant's, too
 inline constexpr u32 kManifestModelBytesMax = 64;
 inline constexpr u32 kManifestPolicyBytesMax = 4096;
 inline constexpr u32 kManifestAnswersMax = 4096;
 inline constexpr u32 kKeptAnswersMax = 32;  // that an engine writes
 
-// Of a generation that was cut off. Whoever goes on with it gives its parameters anew, so they are
-// written as these and not read.
-struct SamplerState {
-  f32 temperature = 0.0f;
-  f32 top_p = 1.0f;
-  f32 min_p = 0.0f;
-  f32 repetition_penalty = 1.0f;
-  f32 frequency_penalty = 0.0f;
-  f32 presence_penalty = 0.0f;
-  u32 top_k = 0;
-  u32 penalty_last_tokens = 0;
-  u32 n_top_logprobs = 0;
-  u32 max_tokens = 0;
-  u32 is_generating = 0;  // 1: a generation was cut off, 0: the session was idle
-  u32 ignores_end = 0;    // 0 or 1
-  u64 seed = 0;
-  u64 n_drawn = 0;  // in this generation
-  friend bool operator==(const SamplerState&, const SamplerState&) = default;
-};
-static_assert(sizeof(SamplerState) == 64);
-
-struct ManifestBias {
-  u32 token = 0;
-  f32 bias = 0.0f;
-};
-
-struct ManifestCodebook {
-  store::Key key{};
-  u32 first_slot = 0;  // of the slots that it was made from
-  u32 n_slots = 0;
-  u32 iterations = 0;
-  u32 reserved = 0;
-};
-static_assert(sizeof(ManifestCodebook) == 32);
-
 // method::KeptLife and what goes with it, as the engine has it; checked there.
 struct ManifestIndex {
-  std::array<u32, 8> life{};
-  u32 turn_end = 0, turn_input_begin = 0;
-  std::array<u32, 2> reserved{};
+  store::Key key{};
+  std::array<u32, 6> life{};
+  u32 n_rows = 0;  // of the codebook; 0: there is none
+  u32 turn_end = 0;
   friend bool operator==(const ManifestIndex&, const ManifestIndex&) = default;
 };
 static_assert(sizeof(ManifestIndex) == 48);
@@ -87,23 +50,22 @@ static_assert(sizeof(ManifestAnswer) == 8);
 
 struct Manifest {
   KvIdentity identity{};
-  u64 revision = 0;   // of this session: grows with every save
-  u32 n_slots = 0;    // tokens that are in the KV, the first of token_ids
-  store::Key tail{};  // zero where the last group is full
-  SamplerState sampler{};
+  u64 revision = 0;           // of this session: grows with every save
+  u32 n_slots = 0;            // tokens that are in the KV, the first of token_ids
+  store::Key tail{};          // zero where the last group is full
+  bool is_cut_off = false;    // in an answer, or the last input has none yet
+  u64 n_drawn = 0;            // tokens of the answer that was cut off
   u32 first_approx_slot = 0;  // 0: all KV follows from the tokens
   u64 saved_at_s = 0;  // by the wall clock, as its owner says: to be shown, and for nothing else
   std::span<const store::Key> groups{};  // n_slots / page_tokens
-  std::span<const ManifestCodebook> codebooks{};
   std::span<const u32> token_ids{};
-  std::span<const u32> turn_begins{};  // ascending: where inputs of the conversation begin
-  std::span<const ManifestBias> biases{};
+  u32 turn_begin = 0;  // where the last input begins; the number of tokens: there is none
   std::string_view name{};
   std::string_view policy{};  // what choices depend on, as the owner writes it; compared
   std::span<const ManifestIndex> index{};     // one, or none: made anew of all tokens
   std::span<const ManifestAnswer> answers{};  // the last ones, ascending
-  u32 n_fed = 0;              // tokens up to the last that was fed; 0, without an index: not known
-  std::string_view tenant{};  // whose key identity.tenant is; "": see has_tenant()
+  u32 n_fed = 0;                              // tokens up to the last that was fed
+  std::string_view tenant{};  // whose key identity.tenant is; "": the default one's, zero
   std::string_view model{};   // the name of its file: to be shown, and no more
 };
 
@@ -111,10 +73,6 @@ struct Manifest {
 // the part at fault.
 const char* manifest_fault(const Manifest& manifest);
 
-// Whether its tenant is known by name: another store makes the tenant's key of it.
-inline bool has_tenant(const Manifest& manifest) {
-  return !manifest.tenant.empty() || manifest.identity.tenant == store::Key{};
-}
 // Pages that it names, the tail among them, and the key of each.
 inline bool has_tail(const Manifest& manifest) {
   return manifest.n_slots % manifest.identity.page_tokens != 0;

@@ -80,8 +80,7 @@ struct SessionView {
   std::string_view policy{};
   bool chooses = false;  // now, or has approximate KV
   ManifestIndex index{};
-  ManifestCodebook codebook{};  // without slots: there is none
-  store::Key index_owner{};     // of the index's records
+  store::Key index_owner{};  // of the index's records
   std::array<ManifestAnswer, kKeptAnswersMax> answers{};
   u32 n_answers = 0;
   u32 n_fed = 0;

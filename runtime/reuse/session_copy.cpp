@@ -7,16 +7,15 @@
 namespace tarn::reuse {
 namespace {
 
-// What was written of the session's indexes, at any time: records with its part of a key.
-void erase_codebooks(const store::Store& store, const Manifest& manifest, BlockingStore& ops,
-                     DeleteDone& done) {
-  for (const ManifestCodebook& codebook : manifest.codebooks) {
-    if (codebook.key == store::Key{}) continue;
-    each_record(store, [&](store::RecordRef ref, const store::IndexEntry& entry) {
-      const bool is_such = entry.kind == store::Kind::codebook || entry.kind == store::Kind::extent;
-      if (is_such && store::is_part_of(entry.key, codebook.key)) done.n_erased += ops.erase(ref);
-    });
-  }
+// Erases what was written of the session's index, at any time: records with its part of a key.
+void erase_index(const store::Store& store, const Manifest& manifest, BlockingStore& ops,
+                 DeleteDone& done) {
+  if (manifest.index.empty() || manifest.index[0].key == store::Key{}) return;
+  each_record(store, [&](store::RecordRef ref, const store::IndexEntry& entry) {
+    const bool is_such = entry.kind == store::Kind::codebook || entry.kind == store::Kind::extent;
+    if (is_such && store::is_part_of(entry.key, manifest.index[0].key))
+      done.n_erased += ops.erase(ref);
+  });
 }
 
 }  // namespace
@@ -170,7 +169,7 @@ Result<DeleteDone> SessionCopy::erase(const Found& found, u64 first_generation) 
     const bool is_erased = ops_.erase(*ref);
     ++(is_erased ? done.n_erased : done.n_shared);
   }
-  erase_codebooks(*args_.store, found.manifest, ops_, done);
+  erase_index(*args_.store, found.manifest, ops_, done);
   ops_.wait_for_all();
   args_.store->unpin(found.record);
   const bool is_gone = ops_.erase(found.record);

@@ -20,16 +20,13 @@ Manifest with_keys(const Manifest& manifest, std::span<const store::Key> keys) {
   return own;
 }
 
-// Clears the keys of the manifest's codebooks in its `bytes`: they are another store's.
-void disown_codebooks(std::span<std::byte> bytes, const Manifest& manifest) {
-  const std::span<const std::byte> codebooks = std::as_bytes(manifest.codebooks);
-  if (codebooks.empty()) return;
-  const u64 begin = static_cast<u64>(codebooks.data() - bytes.data());
-  TARN_ASSERT(begin + codebooks.size() <= bytes.size());
-  for (u64 i = 0; i < manifest.codebooks.size(); ++i) {
-    const u64 key = begin + i * sizeof(ManifestCodebook) + offsetof(ManifestCodebook, key);
-    std::memset(bytes.data() + key, 0, sizeof(store::Key));
-  }
+// Clears the key of the manifest's index in its `bytes`: it is another store's.
+void disown_index(std::span<std::byte> bytes, const Manifest& manifest) {
+  const std::span<const std::byte> index = std::as_bytes(manifest.index);
+  if (index.empty()) return;
+  const u64 begin = static_cast<u64>(index.data() - bytes.data());
+  TARN_ASSERT(begin + index.size() <= bytes.size());
+  std::memset(bytes.data() + begin + offsetof(ManifestIndex, key), 0, sizeof(store::Key));
 }
 
 // Whether two manifests are of the same tokens and the same KV, whenever they were saved.
@@ -37,7 +34,7 @@ bool have_same_content(const Manifest& one, const Manifest& other) {
   return first_difference(one.identity, other.identity) == nullptr &&
          one.n_slots == other.n_slots && one.first_approx_slot == other.first_approx_slot &&
          one.policy == other.policy && std::ranges::equal(one.token_ids, other.token_ids) &&
-         std::ranges::equal(one.turn_begins, other.turn_begins);
+         one.turn_begin == other.turn_begin;
 }
 
 const char* hint_of_difference(std::string_view field) {
@@ -94,13 +91,6 @@ Result<bool> SessionCopy::is_here(const Manifest& manifest, std::string_view nam
 }
 
 Result<void> SessionCopy::check_session(const ImportArgs& args, const PackReader& file) {
-  if (!args.tenant && !has_tenant(file.manifest())) {
-    return fail({.status = Status::invalid_request,
-                 .reason = Reason::bad_field,
-                 .key = "tenant",
-                 .hint = "the file does not name the tenant of this session: give one (--tenant)",
-                 .detail = Detail(file.manifest().name)});
-  }
   const Manifest manifest = of_own_tenant(args, file.manifest());
   if (manifest.tenant.size() > kManifestNameBytesMax) {
     return fail({.status = Status::invalid_request,
@@ -208,7 +198,7 @@ Result<void> SessionCopy::put_session(const ImportArgs& args, PackReader& file, 
       is_there ? std::min(file.end_page(), first_private_page(manifest)) : file.end_page();
   make_keys(args_.store->secret(), manifest, nonce, args_.keys);
   const Manifest own = with_keys(manifest, args_.keys);
-  disown_codebooks(args_.manifest, own);
+  disown_index(args_.manifest, own);
   TARN_CHECK(ops_.begin_groups(file.head().group_bytes));
   n_begun_ = 0;
   ops_.begin_holding();

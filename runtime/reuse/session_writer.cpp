@@ -50,12 +50,9 @@ void SessionWriter::begin(const SessionView& session, u32 n_slots, bool flushes)
   last_ = {};
   SavedAs& saved = *session_.saved;
   ++saved.revision;
-  sampler_ = {.is_generating = session.is_idle ? 0u : 1u, .n_drawn = session.n_drawn};
-  if (saved.restored) {
-    sampler_.is_generating = saved.restored->is_cut_off ? 1 : 0;
-    sampler_.n_drawn = saved.restored->n_drawn;
-  }
-  if (!flushes_ && saved.saving_at == StoppedAt::input) sampler_.is_generating = 1;
+  is_cut_off_ = saved.restored ? saved.restored->is_cut_off : !session.is_idle;
+  n_drawn_ = saved.restored ? saved.restored->n_drawn : session.n_drawn;
+  if (!flushes_ && saved.saving_at == StoppedAt::input) is_cut_off_ = true;
   if (keys_->n_named_pages(*session.sequence) < n_pages()) {
     end(fail(
         {.status = Status::unsupported,
@@ -207,18 +204,17 @@ bool SessionWriter::begin_tail() {
 
 Manifest SessionWriter::manifest() const {
   const SavedAs& saved = *session_.saved;
-  const bool has_turn = session_.turn_begin < session_.ids.size();
   return {.identity = of_tenant(args_->identity, saved.tenant.key),
           .revision = saved.revision,
           .n_slots = n_slots_,
           .tail = has_tail() ? tail_ : store::Key{},
-          .sampler = sampler_,
+          .is_cut_off = is_cut_off_,
+          .n_drawn = n_drawn_,
           .first_approx_slot = is_approx() ? session_.first_approx_slot : 0,
           .saved_at_s = args_->clock->unix_s(),
           .groups = args_->memory.keys.first(n_pages()),
-          .codebooks = std::span(&session_.codebook, session_.codebook.n_slots == 0 ? 0 : 1),
           .token_ids = session_.ids,
-          .turn_begins = std::span<const u32>(&session_.turn_begin, has_turn ? 1 : 0),
+          .turn_begin = std::min(session_.turn_begin, static_cast<u32>(session_.ids.size())),
           .name = saved.name(),
           .policy = session_.policy,
           .index = std::span(&session_.index, session_.policy.empty() ? 0 : 1),

@@ -72,7 +72,8 @@ class SessionWriter {
 
   Stage stage_ = Stage::none;
   SessionView session_{};
-  SamplerState sampler_{};
+  bool is_cut_off_ = false;  // as in Manifest; so is n_drawn_
+  u64 n_drawn_ = 0;
   u32 n_slots_ = 0;
   Result<void> last_{};
   u32 next_ = 0;        // of the stage's operations; groups are counted page by page

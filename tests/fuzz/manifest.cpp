@@ -1,6 +1,5 @@
 // Goal    no bytes given as a saved session end the process or reach past their end; what is
-//         accepted holds together and is written again as the same bytes, but for words of the head
-//         that earlier builds used.
+//         accepted holds together and is written again as the same bytes.
 // Method  libFuzzer; the first byte says which of magic, version, length and checksum are made
 //         good, since random bytes never have them.
 #include <cstring>
@@ -22,7 +21,7 @@ const tarn::Crc32c& crc() { return tarn::crc32c_ways()[0]; }
 
 void mend(u8 what, std::span<std::byte> bytes) {
   if (bytes.size() < tarn::test::kManifestHeadBytes) return;
-  const u32 version = 1;
+  const u32 version = tarn::reuse::kManifestVersion;
   const u64 length = bytes.size();
   if ((what & 1) == 0) std::memcpy(bytes.data(), "TARNSESS", 8);
   if ((what & 2) == 0) std::memcpy(bytes.data() + 8, &version, sizeof version);
@@ -46,15 +45,9 @@ extern "C" int LLVMFuzzerTestOneInput(const u8* data, std::size_t n_bytes) {
   }
   require(tarn::reuse::manifest_fault(*manifest) == nullptr);
   require(tarn::reuse::manifest_bytes(*manifest) == n);
-  constexpr u64 kHead = tarn::test::kManifestHeadBytes;
-  std::vector<u64> again_words(n / 8 + 1), third_words(n / 8 + 1);
+  std::vector<u64> again_words(n / 8 + 1);
   const auto again = std::as_writable_bytes(std::span(again_words)).first(n);
   tarn::reuse::encode_manifest(crc(), *manifest, again);
-  require(std::memcmp(again.data() + kHead, bytes.data() + kHead, n - kHead) == 0);
-  const auto same = tarn::reuse::decode_manifest(crc(), again);
-  require(same.has_value());
-  const auto third = std::as_writable_bytes(std::span(third_words)).first(n);
-  tarn::reuse::encode_manifest(crc(), *same, third);
-  require(std::memcmp(third.data(), again.data(), n) == 0);
+  require(std::memcmp(again.data(), bytes.data(), n) == 0);
   return 0;
 }

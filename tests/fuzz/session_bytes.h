@@ -118,7 +118,8 @@ inline std::vector<std::byte> session_bytes(const Crc32c& crc, const SessionSize
                                  .tail = has_tail ? store::Key{9, 9} : store::Key{},
                                  .groups = groups,
                                  .token_ids = tokens,
-                                 .name = name};
+                                 .name = name,
+                                 .n_fed = size.n_tokens};
   reuse::SessionFileHead head{.manifest_bytes = reuse::manifest_bytes(manifest),
                               .group_bytes = *reuse::group_bytes(manifest.identity),
                               .n_layers = size.n_layers,

@@ -78,6 +78,7 @@ class CopyBench {
                              .groups = std::span(none).first(n_slots / kPage),
                              .token_ids = tokens,
                              .name = text.name,
+                             .n_fed = text.n_tokens,
                              .tenant = text.tenant};
     std::vector<store::Key> keys(n_pages);
     make_keys(store().secret(), manifest, 3, keys);

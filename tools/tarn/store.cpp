@@ -252,7 +252,7 @@ void print_stored(const rapidjson::Value& row) {
   std::printf("%-32s %10llu tokens, %llu with their KV, %s, saved %s\n",
               escaped(text_of(row, "name")).c_str(), count(count_of(row, "tokens")),
               count(count_of(row, "kept_tokens")), format_bytes(count_of(row, "bytes")).c_str(),
-              saved_at_s == 0 ? "before dates were kept" : utc_at(saved_at_s).c_str());
+              saved_at_s == 0 ? "at an unknown time" : utc_at(saved_at_s).c_str());
 }
 
 void list_by_daemon(const DaemonClient& daemon, bool json) {

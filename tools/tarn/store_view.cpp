@@ -34,7 +34,7 @@ std::string state_of(const reuse::KeptSession& session) {
       manifest.identity.layout == reuse::kPageLayout;
   std::string state = "complete";
   if (!is_read) state = "cut off in a prompt";
-  if (is_read && manifest.sampler.is_generating != 0) state = "cut off in an answer";
+  if (is_read && manifest.is_cut_off) state = "cut off in an answer";
   if (!is_of_today) return state + ", KV of another version: will be computed anew";
   if (session.n_pages_there < session.n_pages) state += ", KV evicted in part";
   return state;
@@ -51,17 +51,11 @@ std::string said(const std::string& name, const std::string& tenant) {
   return escaped(name) + (tenant.empty() ? "" : " of " + escaped(tenant));
 }
 
-// Manifests of the first version have a tenant's key alone.
-std::string tenant_of(const reuse::Manifest& manifest) {
-  return reuse::has_tenant(manifest) ? std::string(manifest.tenant)
-                                     : "unnamed-" + hex_of(manifest.identity.tenant.low);
-}
-
 SessionRow row_of(const reuse::KeptSession& session) {
   const reuse::Manifest& manifest = session.manifest;
   const u32 kv_type = manifest.identity.kv_type;
   return {.name = std::string(manifest.name),
-          .tenant = tenant_of(manifest),
+          .tenant = std::string(manifest.tenant),
           .model = hex_of(manifest.identity.model.low),
           .kv_type = kv_type < std::size(kKvTypeNames) ? kKvTypeNames[kv_type] : "unknown",
           .state = state_of(session),

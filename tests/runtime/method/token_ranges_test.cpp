@@ -253,13 +253,13 @@ TEST_CASE("of a life that is taken up, no cut leaves rows clustered that it take
     for (const u32 trigger : kTriggers) {
       for (const u32 more : kRows) {
         for (const u32 later : kTriggers) {
-          for (const u32 flags : {0u, 1u}) {
+          for (const u32 used_is_first : {0u, 1u}) {
             look({.middle_end = 380,
                   .rows_used = rows,
                   .used_trigger = trigger,
                   .rows_pending = more,
                   .trigger_at = later,
-                  .flags = flags});
+                  .used_is_first = used_is_first});
           }
         }
       }
@@ -267,7 +267,7 @@ TEST_CASE("of a life that is taken up, no cut leaves rows clustered that it take
   }
   CHECK(n_taken > 300);
   CHECK(n_kept > 10000);
-  // The least and the most that a trigger leaves room for, and what earlier builds wrote.
+  // The least and the most that a trigger leaves room for.
   struct Told {
     KeptLife life;
     bool is_taken;
@@ -279,11 +279,9 @@ TEST_CASE("of a life that is taken up, no cut leaves rows clustered that it take
       {{.middle_end = 380, .rows_pending = 376, .trigger_at = 1}, false},
       {{.middle_end = 380, .rows_pending = 200, .trigger_at = 204}, false},
       {{.middle_end = 380, .rows_pending = 200, .trigger_at = 205}, true},
-      {{.middle_end = 380, .rows_used = 200, .used_trigger = 300, .flags = 1}, true},
-      {{.middle_end = 380, .flags = 1}, false},
-      {{.middle_end = 380, .rows_pending = 200, .trigger_at = 205, .input_begin = 9, .flags = 2},
-       true},
-      {{.middle_end = 380, .rows_pending = 200, .first_pending = 100, .trigger_at = 205}, false},
+      {{.middle_end = 380, .rows_used = 200, .used_trigger = 300, .used_is_first = 1}, true},
+      {{.middle_end = 380, .rows_used = 200, .used_trigger = 300, .used_is_first = 2}, false},
+      {{.middle_end = 380, .used_is_first = 1}, false},
   };
   for (const Told& each : told) {
     CAPTURE(each.life.rows_used);

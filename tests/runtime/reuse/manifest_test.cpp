@@ -20,18 +20,15 @@
 namespace tarn::reuse::manifest_test {
 namespace {
 
+// In the sample with everything.
+constexpr u64 kIndexAt = 320 + 96 + 408 + 16 + 24, kAnswersAt = kIndexAt + 48;
+
 const Crc32c& crc() { return crc32c_ways()[0]; }
 
 struct Sample {
-  Sample(u32 n_tokens, u32 n_slots, u32 n_turns) {
+  Sample(u32 n_tokens, u32 n_slots, bool selects = true) {
     for (u32 i = 0; i < n_tokens; ++i) tokens.push_back(i * 7 + 1);
     for (u32 i = 0; i < n_slots / 16; ++i) groups.push_back({i + 1, i + 1000});
-    for (u32 i = 0; i < n_turns; ++i) {
-      turns.push_back(i * 20);
-      codebooks.push_back(
-          {.key = {i, 5}, .first_slot = 16 + i * 10, .n_slots = 10, .iterations = 3});
-      biases.push_back({.token = i, .bias = -1.5f});
-    }
     manifest = {.identity = {.model = {1, 2},
                              .tenant = {3, 4},
                              .n_cache_layers = 5,
@@ -48,29 +45,22 @@ struct Sample {
                 .revision = 99,
                 .n_slots = n_slots,
                 .tail = n_slots % 16 != 0 ? store::Key{8, 9} : store::Key{},
-                .sampler = {.temperature = 0.5f,
-                            .top_k = 40,
-                            .max_tokens = 100,
-                            .is_generating = 1,
-                            .seed = 77,
-                            .n_drawn = 33},
+                .is_cut_off = true,
+                .n_drawn = 33,
                 .groups = groups,
-                .codebooks = codebooks,
                 .token_ids = tokens,
-                .turn_begins = turns,
-                .biases = biases,
+                .turn_begin = n_tokens / 2,
                 .name = "a session",
-                .policy = n_turns > 0 ? "select.method = 'pq'" : ""};
+                .policy = selects ? "select.method = 'pq'" : "",
+                .index = std::span(&index, selects ? 1 : 0),
+                .n_fed = n_tokens,
+                .tenant = "uid:0"};
     encode();
   }
   void encode() {
     n_bytes = manifest_bytes(manifest);
     words.assign((n_bytes + 64) / 8, 0);
     encode_manifest(crc(), manifest, bytes());
-    put_u32(196, manifest.n_slots);  // words that earlier builds wrote, and nobody reads
-    put_u32(200, 8);
-    put_u32(204, 4);
-    mend();
   }
   std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(words)).first(n_bytes); }
   void put_u32(u64 at, u32 value) { std::memcpy(bytes().data() + at, &value, sizeof value); }
@@ -80,10 +70,9 @@ struct Sample {
     return decoded ? "" : decoded.error().detail.c_str();
   }
 
-  std::vector<u32> tokens, turns;
+  std::vector<u32> tokens;
   std::vector<store::Key> groups;
-  std::vector<ManifestCodebook> codebooks;
-  std::vector<ManifestBias> biases;
+  ManifestIndex index{.key = {6, 5}, .life = {90, 40, 60, 70, 95, 1}, .n_rows = 40, .turn_end = 98};
   Manifest manifest;
   u64 n_bytes = 0;
   std::vector<u64> words;
@@ -96,7 +85,7 @@ bool same_bytes(std::span<const T> one, std::span<const T> other) {
 }
 
 TEST_CASE("a manifest says when it was saved") {
-  Sample sample(101, 100, 3);
+  Sample sample(101, 100);
   sample.manifest.saved_at_s = 1'763'755'445;
   sample.encode();
   const auto decoded = decode_manifest(crc(), sample.bytes());
@@ -104,24 +93,20 @@ TEST_CASE("a manifest says when it was saved") {
   CHECK(decoded->saved_at_s == 1'763'755'445);
 }
 
-TEST_CASE("a manifest names its tenant and its model; one of version 1 has neither") {
-  Sample sample(101, 100, 3);
-  CHECK_FALSE(has_tenant(sample.manifest));  // a key without a name
-  sample.put_u32(8, 1);
-  sample.mend();
-  CHECK(sample.fault().empty());
-  sample.manifest.tenant = "uid:0";
+TEST_CASE("a manifest names its tenant and its model") {
+  Sample sample(101, 100);
   sample.manifest.model = "m.gguf";
   sample.encode();
   const auto decoded = decode_manifest(crc(), sample.bytes());
   REQUIRE(decoded.has_value());
   CHECK(decoded->tenant == "uid:0");
   CHECK(decoded->model == "m.gguf");
-  CHECK(has_tenant(*decoded));
   sample.manifest.identity.tenant = {};  // the default one has no name
   CHECK(std::string(manifest_fault(sample.manifest)) == "tenant");
   sample.manifest.tenant = "";
-  CHECK(has_tenant(sample.manifest));
+  CHECK(manifest_fault(sample.manifest) == nullptr);
+  sample.manifest.identity.tenant = {3, 4};  // a key without a name
+  CHECK(std::string(manifest_fault(sample.manifest)) == "tenant");
 }
 
 TEST_CASE("how a session differs from what this engine would save is said with both values") {
@@ -150,7 +135,7 @@ TEST_CASE("how a session differs from what this engine would save is said with b
 }
 
 TEST_CASE("keys are those of a store's secret and the tokens") {
-  Sample sample(101, 100, 3);
+  Sample sample(101, 100);
   const std::array<u8, 32> entropy{1, 2, 3};
   const store::Secret secret = store::make_secret(entropy),
                       other = store::make_secret(std::array<u8, 32>{4});
@@ -176,23 +161,24 @@ TEST_CASE("keys are those of a store's secret and the tokens") {
 TEST_CASE("a manifest comes back as it was, and its bytes never change") {
   struct Case {
     const char* name;
-    u32 n_tokens, n_slots, n_turns;
+    u32 n_tokens, n_slots;
+    bool selects;
     u64 n_bytes;
     u32 golden;  // CRC32C of the whole: changing one is changing the format
   };
   // clang-format off
   const Case cases[] = {
-      // name                         tokens slots turns bytes golden
-      {"nothing said yet",              0,     0,   0,    336, 0xE5BE8C6F},
-      {"a token that is not in the KV", 1,     0,   0,    344, 0x5E9A04DD},
-      {"a tail alone",                  9,     8,   0,    376, 0xB1C12AD1},
-      {"full groups, no tail",          64,    64,  1,    728, 0x26D82078},
-      {"all of it",                     101,   100, 3,    1000, 0x4262710D},
+      // name                         tokens slots selects bytes golden
+      {"nothing said yet",              0,     0,   false, 344, 0xC2DC47BB},
+      {"a token that is not in the KV", 1,     0,   false, 352, 0xDD828459},
+      {"a tail alone",                  9,     8,   false, 384, 0x3B530EB4},
+      {"full groups, no tail",          64,    64,  true,  736, 0xD7D4BE2B},
+      {"all of it",                     101,   100, true,  920, 0x18FA38CB},
   };
   // clang-format on
   for (const Case& c : cases) {
     CAPTURE(c.name);
-    Sample sample(c.n_tokens, c.n_slots, c.n_turns);
+    Sample sample(c.n_tokens, c.n_slots, c.selects);
     CHECK(sample.n_bytes == c.n_bytes);
     CHECK(crc().bytes(sample.bytes().data(), sample.n_bytes) == c.golden);
     const auto decoded = decode_manifest(crc(), sample.bytes());
@@ -202,19 +188,19 @@ TEST_CASE("a manifest comes back as it was, and its bytes never change") {
     CHECK(decoded->revision == was.revision);
     CHECK(decoded->n_slots == was.n_slots);
     CHECK(decoded->tail == was.tail);
-    CHECK(decoded->sampler == was.sampler);
+    CHECK(decoded->is_cut_off == was.is_cut_off);
+    CHECK(decoded->n_drawn == was.n_drawn);
     CHECK(same_bytes(decoded->groups, was.groups));
-    CHECK(same_bytes(decoded->codebooks, was.codebooks));
     CHECK(same_bytes(decoded->token_ids, was.token_ids));
-    CHECK(same_bytes(decoded->turn_begins, was.turn_begins));
-    CHECK(same_bytes(decoded->biases, was.biases));
+    CHECK(decoded->turn_begin == was.turn_begin);
+    CHECK(same_bytes(decoded->index, was.index));
     CHECK(decoded->name == was.name);
     CHECK(decoded->policy == was.policy);
   }
 }
 
 TEST_CASE("the places of the fields are the format's") {
-  Sample sample(101, 100, 3);
+  Sample sample(101, 100);
   CHECK(std::memcmp(sample.bytes().data(), "TARNSESS", 8) == 0);
   struct Field {
     const char* name;
@@ -222,19 +208,32 @@ TEST_CASE("the places of the fields are the format's") {
     u32 value;
   };
   const Field fields[] = {
-      {"version", 8, 2},           {"n_bytes", 16, 1000},
-      {"revision", 24, 99},        {"model", 32, 1},
-      {"tenant", 48, 3},           {"n_cache_layers", 64, 5},
-      {"page_tokens", 76, 16},     {"rope_scaling", 96, 12},
-      {"prefill_policy", 108, 14}, {"tail", 112, 8},
-      {"top_k", 152, 40},          {"seed", 176, 77},
-      {"n_drawn", 184, 33},        {"middle_end", 196, 100},
-      {"n_slots", 208, 100},       {"n_groups", 212, 6},
-      {"n_codebooks", 216, 3},     {"n_tokens", 220, 101},
-      {"n_turns", 224, 3},         {"n_biases", 228, 3},
-      {"name_bytes", 232, 9},      {"policy_bytes", 236, 20},
-      {"group 1", 320 + 16, 2},    {"codebook 0", 320 + 96 + 8, 5},
-      {"token 1", 516, 8},         {"turn 1", 512 + 408 + 4, 20},
+      {"version", 8, 3},
+      {"n_bytes", 16, 920},
+      {"revision", 24, 99},
+      {"model", 32, 1},
+      {"tenant", 48, 3},
+      {"n_cache_layers", 64, 5},
+      {"page_tokens", 76, 16},
+      {"rope_scaling", 96, 12},
+      {"prefill_policy", 108, 14},
+      {"tail", 112, 8},
+      {"n_drawn", 128, 33},
+      {"n_slots", 144, 100},
+      {"n_groups", 148, 6},
+      {"n_tokens", 152, 101},
+      {"turn_begin", 156, 50},
+      {"n_indexes", 164, 1},
+      {"n_fed", 172, 101},
+      {"is_cut_off", 176, 1},
+      {"name_bytes", 180, 9},
+      {"policy_bytes", 184, 20},
+      {"tenant_bytes", 188, 5},
+      {"group 1", 320 + 16, 2},
+      {"token 1", 416 + 4, 8},
+      {"index's key", kIndexAt, 6},
+      {"middle_end", kIndexAt + 16, 90},
+      {"n_rows", kIndexAt + 40, 40},
   };
   for (const Field& field : fields) {
     CAPTURE(field.name);
@@ -245,7 +244,7 @@ TEST_CASE("the places of the fields are the format's") {
 }
 
 TEST_CASE("a flipped bit, a cut, bytes behind: refused, and never read past") {
-  Sample sample(101, 100, 3);
+  Sample sample(101, 100);
   CHECK(sample.fault().empty());
   for (u64 bit = 0; bit < sample.n_bytes * 8; ++bit) {
     sample.bytes()[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
@@ -259,29 +258,27 @@ TEST_CASE("a flipped bit, a cut, bytes behind: refused, and never read past") {
   CHECK_FALSE(decode_manifest(crc(), longer).has_value());
 }
 
-// One whose KV does not follow from its tokens, with what it chooses by.
+// One whose KV does not follow from its tokens, with answers.
 struct Lossy {
-  Lossy() : sample(101, 100, 3) {
+  Lossy() : sample(101, 100) {
     sample.manifest.first_approx_slot = 50;
-    sample.manifest.index = std::span(&index, 1);
     sample.manifest.answers = answers;
     sample.manifest.n_fed = 80;
     sample.encode();
   }
-  ManifestIndex index{.life = {90, 40, 60, 70, 0, 95, 40, 1}, .turn_end = 98};
   std::array<ManifestAnswer, 2> answers{{{30, 42}, {60, 75}}};
   Sample sample;
 };
 
 TEST_CASE("what a session chooses by comes back, and what is wrong with it is named") {
   Lossy lossy;
-  CHECK(lossy.sample.n_bytes == 1000 + 48 + 16);
+  CHECK(lossy.sample.n_bytes == 920 + 16);
   const auto decoded = decode_manifest(crc(), lossy.sample.bytes());
   REQUIRE(decoded.has_value());
   CHECK(decoded->first_approx_slot == 50);
   CHECK(decoded->n_fed == 80);
   REQUIRE(decoded->index.size() == 1);
-  CHECK(decoded->index[0] == lossy.index);
+  CHECK(decoded->index[0] == lossy.sample.index);
   CHECK(same_bytes(decoded->answers, lossy.sample.manifest.answers));
   struct Wrong {
     const char* fault;
@@ -289,13 +286,15 @@ TEST_CASE("what a session chooses by comes back, and what is wrong with it is na
     u32 value;
   };
   const Wrong wrongs[] = {
-      {"index", 1000 + 40, 1},    // reserved
-      {"n_fed", 260, 102},        // behind the tokens
-      {"answers", 260, 75},       // no input behind the last one
-      {"answers", 1048, 0},       // nothing was fed before it
-      {"answers", 1048 + 4, 30},  // empty
-      {"answers", 1048 + 8, 42},  // no input between two
-      {"answers", 1048 + 12, 60},
+      {"index", kIndexAt + 40, 101},    // behind the slots
+      {"index", kIndexAt + 40, 0},      // a key, and no rows
+      {"n_fed", 172, 102},              // behind the tokens
+      {"n_fed", 172, 0},                // tokens, and nothing was fed
+      {"answers", 172, 75},             // no input behind the last one
+      {"answers", kAnswersAt, 0},       // nothing was fed before it
+      {"answers", kAnswersAt + 4, 30},  // empty
+      {"answers", kAnswersAt + 8, 42},  // no input between two
+      {"answers", kAnswersAt + 12, 60},
   };
   for (const Wrong& wrong : wrongs) {
     CAPTURE(wrong.at);
@@ -349,67 +348,63 @@ TEST_CASE("what is whole but wrong is refused with the part at fault") {
   };
   const Wrong wrongs[] = {
       {"magic", 0, 1},
-      {"version", 8, 0},
       {"length", 16, 1},
       {"kv.page_tokens", 76, 0},
       {"kv.page_tokens", 76, store::kTokensMax + 1},
       {"n_groups", 76, 17},
-      {"sampler", 168, 2},
-      {"n_slots", 208, 102},
-      {"n_groups", 208, 90},
-      {"tail", 208, 96},
-      {"n_groups", 212, kManifestGroupsMax + 1},
-      {"length", 212, 7},
-      {"n_codebooks", 216, kManifestTurnsMax + 1},
-      {"n_tokens", 220, ~u32{0}},
-      {"length", 220, 103},
-      {"n_turns", 224, ~u32{0}},
-      {"n_biases", 228, kManifestBiasesMax + 1},
-      {"name", 232, kManifestNameBytesMax + 1},
-      {"name", 232, 0},
-      {"policy", 236, kManifestPolicyBytesMax + 1},
-      {"first_approx_slot", 248, 101},
-      {"n_indexes", 252, 2},
-      {"length", 252, 1},
-      {"n_answers", 256, kManifestAnswersMax + 1},
-      {"length", 256, 2},
-      {"n_fed", 260, 102},
-      {"tenant", 264, kManifestNameBytesMax + 1},
-      {"length", 264, 2},
-      {"model", 268, kManifestModelBytesMax + 1},
-      {"length", 268, 1},
-      {"reserved", 272, 1},
+      {"n_slots", 144, 102},
+      {"n_groups", 144, 90},
+      {"tail", 144, 96},
+      {"n_groups", 148, kManifestGroupsMax + 1},
+      {"length", 148, 7},
+      {"n_tokens", 152, ~u32{0}},
+      {"length", 152, 103},
+      {"turn_begin", 156, 102},
+      {"first_approx_slot", 160, 101},
+      {"n_indexes", 164, 2},
+      {"length", 164, 0},
+      {"n_answers", 168, kManifestAnswersMax + 1},
+      {"length", 168, 2},
+      {"n_fed", 172, 102},
+      {"is_cut_off", 176, 2},
+      {"name", 180, kManifestNameBytesMax + 1},
+      {"name", 180, 0},
+      {"policy", 184, kManifestPolicyBytesMax + 1},
+      {"tenant", 188, kManifestNameBytesMax + 1},
+      {"length", 188, 9},
+      {"model", 192, kManifestModelBytesMax + 1},
+      {"length", 192, 1},
+      {"reserved", 196, 1},
       {"reserved", 316, 1},
-      {"codebooks", 320 + 96 + 16, 200},  // behind the slots
-      {"codebooks", 320 + 96 + 20, 50},   // reaches into the next
-      {"codebooks", 320 + 96 + 28, 1},    // reserved
-      {"turn_begins", 512 + 408, 20},     // not ascending
-      {"turn_begins", 512 + 408 + 8, 101},
-      {"padding", 916, 1},  // behind the last token
+      {"padding", 416 + 404, 1},  // behind the last token
   };
   for (const Wrong& wrong : wrongs) {
     CAPTURE(wrong.fault);
     CAPTURE(wrong.at);
-    Sample sample(101, 100, 3);
+    Sample sample(101, 100);
     sample.put_u32(wrong.at, wrong.value);
     sample.mend();
-    if (wrong.at == 232 && wrong.value == 0) {  // what is left over is then what is wrong
+    if (wrong.at == 180 && wrong.value == 0) {  // what is left over is then what is wrong
       CHECK(sample.fault() == "length");
       continue;
     }
     CHECK(sample.fault() == wrong.fault);
   }
-  Sample newer(101, 100, 3);
-  newer.put_u32(8, kManifestVersion + 1);
-  newer.mend();
-  const auto decoded = decode_manifest(crc(), newer.bytes());
-  REQUIRE_FALSE(decoded.has_value());
-  CHECK(decoded.error().status == Status::unsupported);
+  for (const u32 version : {0u, kManifestVersion - 1, kManifestVersion + 1}) {
+    CAPTURE(version);
+    Sample other(101, 100);
+    other.put_u32(8, version);
+    other.mend();
+    const auto decoded = decode_manifest(crc(), other.bytes());
+    REQUIRE_FALSE(decoded.has_value());
+    CHECK(decoded.error().status == Status::unsupported);
+    CHECK(std::string(decoded.error().hint).find("another version") != std::string::npos);
+  }
 }
 
 TEST_CASE("what does not hold together is not written: our bug, not the file's") {
   const auto refused = [](const std::function<void(Sample&)>& change) {
-    Sample sample(101, 100, 3);
+    Sample sample(101, 100);
     change(sample);
     return test::asserts([&] { sample.encode(); });
   };
@@ -419,7 +414,8 @@ TEST_CASE("what does not hold together is not written: our bug, not the file's")
   CHECK(refused([](Sample& s) { s.manifest.n_slots = 96; }));
   CHECK(refused([](Sample& s) { s.manifest.name = ""; }));
   CHECK(refused([](Sample& s) { s.manifest.name = std::string_view("a\0b", 3); }));
-  CHECK(refused([](Sample& s) { s.manifest.sampler.is_generating = 2; }));
+  CHECK(refused([](Sample& s) { s.manifest.turn_begin = 102; }));
+  CHECK(refused([](Sample& s) { s.manifest.tenant = ""; }));
 }
 
 TEST_CASE("each field of the identity makes another root, and is named where it differs") {

@@ -65,7 +65,8 @@ class FullStore {
                       .n_slots = ids.size(),
                       .groups = keys,
                       .token_ids = ids,
-                      .name = kName};
+                      .name = kName,
+                      .n_fed = ids.size()};
     make_keys(store().secret(), manifest, 0, keys);
     for (u32 page = 0; page < kPages; ++page) {
       test::TestRecord record = record_of(page + 1, {.payload_bytes = store::kSectorBytes});

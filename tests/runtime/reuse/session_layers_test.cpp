@@ -41,7 +41,8 @@ struct Kept {
                       .n_slots = kPage,
                       .groups = unknown,
                       .token_ids = tokens,
-                      .name = "talk"};
+                      .name = "talk",
+                      .n_fed = kPage};
     std::array<store::Key, 1> groups{};
     make_keys(bench->store.secret(), manifest, 1, groups);
     manifest.groups = groups;

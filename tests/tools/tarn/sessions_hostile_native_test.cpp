@@ -23,7 +23,7 @@ namespace {
 
 using store::kSectorBytes;
 
-constexpr u64 kPageTokensAt = 76, kTailAt = 112, kSlotsAt = 208;  // of the manifest
+constexpr u64 kPageTokensAt = 76, kTailAt = 112, kSlotsAt = 144;  // of the manifest
 constexpr u64 kGroupBytes = 8192;
 
 struct Made {
@@ -55,7 +55,8 @@ std::string session_file(const Made& made) {
                                  .n_slots = has_group ? made.n_slots : 0,
                                  .groups = groups,
                                  .token_ids = tokens,
-                                 .name = "made"};
+                                 .name = "made",
+                                 .n_fed = made.n_tokens};
   const u64 n_bytes = reuse::manifest_bytes(manifest);
   std::vector<u64> words(align_up(n_bytes, kSectorBytes) / 8);
   const auto padded = std::as_writable_bytes(std::span(words));
