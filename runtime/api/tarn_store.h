@@ -131,9 +131,9 @@ typedef struct tarn_unpacked {
  * the tenants that the file names; restore them like any other. `name` is for a file with one
  * session; NULL: the names in the file. Every byte is checked first.
  * TARN_INVALID_REQUEST: another model, KV type or arithmetic, which the text names, or another
- * session has the name; TARN_WOULD_BLOCK: no room; TARN_IO_FAILED: damaged. A failure leaves none
- * of the sessions. Checksums find damage, not forgery: unpack only from sources that you trust like
- * the store itself. unpacked_out may be NULL. */
+ * session has the name; TARN_WOULD_BLOCK: no room; TARN_IO_FAILED: damaged. What came before a
+ * failed write stays, and a repeat goes on. Checksums find damage, not forgery: unpack only from
+ * sources that you trust like the store itself. unpacked_out may be NULL. */
 TARN_API int32_t tarn_store_unpack(tarn_engine* engine, const char* tenant, const char* path,
                                    const char* name, tarn_unpacked* unpacked_out);
 

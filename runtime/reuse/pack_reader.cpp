@@ -38,13 +38,9 @@ Result<void> PackReader::open(const char* path) {
   alignas(8) std::array<std::byte, store::kSectorBytes> sector;
   if (file_.size_bytes() < sector.size()) return damaged_session_file("length");
   TARN_CHECK(file_.read(sector));
-  is_pack_ = is_pack(sector);
-  n_sessions_ = 1;
-  if (is_pack_) {
-    TARN_TRY(const PackHead head, parse_pack_head(crc_, sector, file_.size_bytes()));
-    n_sessions_ = head.n_sessions;
-    TARN_CHECK(read_table(head));
-  }
+  TARN_TRY(const PackHead head, parse_pack_head(crc_, sector, file_.size_bytes()));
+  n_sessions_ = head.n_sessions;
+  TARN_CHECK(read_table(head));
   restart();
   return {};
 }
@@ -73,22 +69,15 @@ Result<void> PackReader::read_table(const PackHead& head) {
 
 void PackReader::restart() {
   n_read_ = 0;
-  end_ = is_pack_ ? pack_sessions_begin(n_sessions_) : 0;
+  end_ = pack_sessions_begin(n_sessions_);
   pages_before_ = 0;
-}
-
-// Of a session file by itself: what its head must say.
-Result<PackEntry> PackReader::next_entry() {
-  PackEntry entry{.n_bytes = file_.size_bytes()};
-  if (!is_pack_) return entry;
-  TARN_CHECK(file_.rewind(store::kSectorBytes + u64{n_read_} * sizeof entry));
-  TARN_CHECK(file_.read(std::as_writable_bytes(std::span(&entry, 1))));
-  return entry;
 }
 
 Result<void> PackReader::next() {
   TARN_ASSERT(n_read_ < n_sessions_);
-  TARN_TRY(const PackEntry entry, next_entry());
+  PackEntry entry;
+  TARN_CHECK(file_.rewind(store::kSectorBytes + u64{n_read_} * sizeof entry));
+  TARN_CHECK(file_.read(std::as_writable_bytes(std::span(&entry, 1))));
   ++n_read_;
   begin_ = end_;
   if (entry.n_bytes > file_.size_bytes() - begin_) return damaged_session_file("table");
@@ -97,7 +86,7 @@ Result<void> PackReader::next() {
   alignas(8) std::array<std::byte, store::kSectorBytes> sector;
   TARN_CHECK(file_.read(sector));
   TARN_TRY(head_, parse_session_head(crc_, sector, entry.n_bytes));
-  if (is_pack_ && head_.head_crc != entry.head_crc) return damaged_session_file("table");
+  if (head_.head_crc != entry.head_crc) return damaged_session_file("table");
   if (head_.first_page > pages_before_) return damaged_session_file("first_page");
   TARN_TRY(manifest_, read_manifest());
   pages_before_ = end_page();

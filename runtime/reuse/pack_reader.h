@@ -1,5 +1,4 @@
-// Reads a pack, or an exported session, which is a pack of one without the pack's head. Checks
-// every byte before it returns it. Knows nothing of a store.
+// Reads a pack. Checks every byte before it returns it. Knows nothing of a store.
 //
 //   order    restart(), then next() for each session in turn. The groups of the session that
 //            next() read may be read in any order
@@ -35,14 +34,12 @@ class PackReader {
 
  private:
   Result<void> read_table(const PackHead& head);
-  Result<PackEntry> next_entry();
   Result<Manifest> read_manifest();
 
   const Crc32c& crc_;
   std::span<std::byte> buffer_;
   u64 pages_max_;
   FileReader file_{};
-  bool is_pack_ = false;
   u32 n_sessions_ = 0, n_read_ = 0;
   u64 begin_ = 0, end_ = 0;  // of the session in the file
   u32 pages_before_ = 0;     // that the session before has

@@ -153,11 +153,6 @@ u32 SessionCopy::n_pages_shared(const Manifest& manifest, store::RecordRef own) 
 
 Result<DeleteDone> SessionCopy::erase(std::string_view name, const store::Key& tenant) {
   TARN_TRY(const Found found, find(name, tenant));
-  return erase(found, 0);
-}
-
-// Of its groups those of this generation or a later one.
-Result<DeleteDone> SessionCopy::erase(const Found& found, u64 first_generation) {
   const u32 n_layers = found.manifest.identity.n_cache_layers;
   const u64 n_kept = u64{n_pages_shared(found.manifest, found.record)} * n_layers;
   const u64 n_groups = u64{pages_of(found.manifest)} * n_layers;
@@ -165,7 +160,7 @@ Result<DeleteDone> SessionCopy::erase(const Found& found, u64 first_generation) 
   ops_.forgive();
   for (u64 group = n_kept; group < n_groups; ++group) {
     const auto ref = group_record(*args_.store, found.manifest, group);
-    if (!ref || ref->generation < first_generation) continue;
+    if (!ref) continue;
     const bool is_erased = ops_.erase(*ref);
     ++(is_erased ? done.n_erased : done.n_shared);
   }

@@ -1,17 +1,17 @@
-// What can be done with saved sessions without an engine that computes: list them, export them to a
-// file, import them from one, delete them, and verify the store. Over an open store, whoever its
+// What can be done with saved sessions without an engine that computes: list them, pack them into a
+// file, unpack them from one, delete them, and verify the store. Over an open store, whoever its
 // owner is.
 //
 //   waits      each call returns when it has ended. pump() lets the store continue meanwhile, and
 //              its owner passes on the events with tags of ours (take())
-//   export     sessions as they were last saved: manifest, and pages as far as they are there, in
-//              one file, a pack. It gets its name when it is whole (platform/io/stream_file.h).
+//   pack       sessions as they were last saved: manifest, and pages as far as they are there, in
+//              one file. It gets its name when it is whole (platform/io/stream_file.h).
 //              Pages that a session shares with the one before it are in the file once
-//   import     makes each session its tenant's, by name, or one tenant's that the caller names. It
+//   read       makes each session its tenant's, by name, or one tenant's that the caller names. It
 //              reads the file twice: first it checks every byte, then it writes to the store.
 //              Groups are held until the session's manifest is published, which is the last step.
 //              A session of the same content that is there already is skipped, but for missing
-//              pages. If anything fails, the sessions of the file are erased again
+//              pages. If anything fails, what came before it stays, and a repeat goes on
 //   delete     erases groups that no other session names, and records of the index, then the
 //              manifest. So a crash in between leaves a session that can be deleted again
 //   check      reads every byte of every record. Manifests must decode, and the keys and the
@@ -148,7 +148,6 @@ class SessionCopy {
   // Calls on_session for every session whose manifest is whole, in no order.
   void list(void (*on_session)(void* context, const KeptSession& session), void* context);
   Result<ExportDone> pack(const PackArgs& args);
-  // Of a session file, or of a pack.
   Result<ImportDone> read(const ImportArgs& args);
   // What of a session in a file says how much room it needs: its checked head and manifest.
   struct FileFacts {
@@ -191,15 +190,11 @@ class SessionCopy {
   Result<void> put_groups(PackReader& file, const Manifest& own, u32 n_pages);
   Result<void> put_group(const Manifest& own, u64 group, BlockingStore::Slot& slot);
   Result<void> put_manifest(const Manifest& own, std::string_view name);
-  void let_go(const Manifest& own, bool keeps);
-  void erase_new();
-
-  Result<DeleteDone> erase(const Found& found, u64 first_generation);
+  void let_go(const Manifest& own);
 
   SessionCopyArgs args_{};
   BlockingStore ops_{};
-  u64 first_generation_ = 0;  // of what it puts
-  u64 n_begun_ = 0;           // groups of it that were put, or there
+  u64 n_begun_ = 0;  // groups of a session that were put, or there
 };
 
 }  // namespace tarn::reuse

@@ -41,7 +41,7 @@ Result<Head> open_sector(const Crc32c& crc, const std::array<char, 8>& magic, u3
   if (head.head_crc != head_crc_of(crc, sector)) return damaged_session_file("head");
   if (head.version > version_max) {
     return fail({.status = Status::unsupported,
-                 .hint = "this file was exported by a newer version of Tarn: import it with that "
+                 .hint = "this file was packed by a newer version of Tarn: unpack it with that "
                          "one",
                  .figures = {{{"version", head.version}, {"version_max", version_max}}}});
   }
@@ -53,8 +53,8 @@ Result<Head> open_sector(const Crc32c& crc, const std::array<char, 8>& magic, u3
 
 Unexpected damaged_session_file(const char* part, std::optional<u64> page) {
   return fail({.status = Status::io_failed,
-               .hint = "the file is no exported session or pack, or a damaged one, and nothing "
-                       "was taken from it: copy it again, or make it again",
+               .hint = "the file is no pack, or a damaged one, and nothing was taken from it: "
+                       "copy it again, or make it again",
                .detail = Detail(part),
                .figures = {page ? Figure{"page", *page} : Figure{}}});
 }
@@ -111,10 +111,6 @@ void encode_pack_head(const Crc32c& crc, PackHead head, std::span<std::byte> sec
   head.version = kPackVersion;
   head.head_crc = 0;
   static_cast<void>(seal(crc, head, sector));
-}
-
-bool is_pack(std::span<const std::byte> sector) {
-  return std::memcmp(sector.data(), kPackMagic.data(), kPackMagic.size()) == 0;
 }
 
 Result<PackHead> parse_pack_head(const Crc32c& crc, std::span<const std::byte> sector,

@@ -1,8 +1,8 @@
-// Exported sessions as bytes. An exported session is one file with a manifest and the groups of KV
-// that it names. A pack holds several such sessions. FORMAT.md has both layouts.
+// A pack as bytes: a file of sessions, each with its manifest and the groups of KV that it names.
+// FORMAT.md has the layout.
 //
-//   pages    a file may have fewer pages than the manifest names, from the first one on. The others
-//            are recomputed. In a pack the first pages may be those of the session before
+//   pages    a session may have fewer pages here than its manifest names, from the first one on.
+//            The others are recomputed. The first pages may be those of the session before
 //   trust    checksums find damage, not forgery: import only from sources that you trust like the
 //            store itself
 //   errors   Status::io_failed with the part at fault; a later format is unsupported
@@ -25,12 +25,12 @@ struct SessionFileHead {
   std::array<char, 8> magic{};
   u32 version = 0;
   u32 head_crc = 0;        // of the sector with this field as zero
-  u64 n_bytes = 0;         // of the whole file
+  u64 n_bytes = 0;         // of the session
   u64 manifest_bytes = 0;  // without the padding
   u64 group_bytes = 0;     // a multiple of 4 KiB
   u32 n_layers = 0;        // groups of each page
   u32 n_pages = 0;         // that are here
-  u32 manifest_crc = 0;    // of its bytes: groups of another file do not fit
+  u32 manifest_crc = 0;    // of its bytes: groups of another session do not fit
   u32 first_page = 0;      // that is here; the pages before it are those of the session before
   friend bool operator==(const SessionFileHead&, const SessionFileHead&) = default;
 };
@@ -67,15 +67,15 @@ struct SessionGroupHead {
 };
 static_assert(sizeof(SessionGroupHead) == 64);
 
-// Where the first group begins, and how long the file is; magic, version, checksum and length are
-// encode_session_head()'s. Within the limits of parse_session_head() these do not wrap.
+// Where the first group begins, and how long the session is; magic, version, checksum and length
+// are encode_session_head()'s. Within the limits of parse_session_head() these do not wrap.
 u64 session_groups_begin(const SessionFileHead& head);
 u64 session_file_bytes(const SessionFileHead& head);
 
 // Returns the head as it was written.
 SessionFileHead encode_session_head(const Crc32c& crc, SessionFileHead head,
                                     std::span<std::byte> sector);
-// `file_bytes`: how long the file is. Its manifest and its groups are within a record's limits.
+// `file_bytes`: how long the session is. Its manifest and its groups are within a record's limits.
 Result<SessionFileHead> parse_session_head(const Crc32c& crc, std::span<const std::byte> sector,
                                            u64 file_bytes);
 
@@ -84,8 +84,6 @@ u32 added_crc(const Crc32c& crc, u32 table_crc, const PackEntry& entry);
 // Where the first session of a pack begins: behind the head's sector and the table, padded.
 u64 pack_sessions_begin(u32 n_sessions);
 void encode_pack_head(const Crc32c& crc, PackHead head, std::span<std::byte> sector);
-// Whether the file is a pack, as its first sector says.
-bool is_pack(std::span<const std::byte> sector);
 Result<PackHead> parse_pack_head(const Crc32c& crc, std::span<const std::byte> sector,
                                  u64 file_bytes);
 

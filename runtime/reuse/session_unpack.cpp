@@ -1,4 +1,4 @@
-// Sessions from a file: an exported one, or those of a pack.
+// Sessions from a file, a pack.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -174,15 +174,10 @@ Result<ImportDone> SessionCopy::read(const ImportArgs& args) {
   TARN_CHECK(check_file(args, file));
   std::array<u8, 8> random{};
   TARN_CHECK(fill_random(random));
-  first_generation_ = args_.store->next_generation();
   file.restart();
   ImportDone done{.n_sessions = file.n_sessions()};
-  for (u32 i = 0; i < file.n_sessions(); ++i) {
-    const Result<void> put = put_session(args, file, std::bit_cast<u64>(random), done);
-    if (put) continue;
-    erase_new();
-    return fail(put.error());
-  }
+  for (u32 i = 0; i < file.n_sessions(); ++i)
+    TARN_CHECK(put_session(args, file, std::bit_cast<u64>(random), done));
   return done;
 }
 
@@ -207,7 +202,7 @@ Result<void> SessionCopy::put_session(const ImportArgs& args, PackReader& file, 
   const u64 n_new = ops_.end_holding();
   if (put && ops_.has_failed()) put = fail(why_not_begun(*args_.store, store::Begun::not_now));
   if (put && !is_there) put = put_manifest(own, name);
-  let_go(own, /*keeps=*/put.has_value());
+  let_go(own);
   if (!put) return put;
   const u64 n_slots = std::min<u64>(u64{n_pages} * own.identity.page_tokens, own.n_slots);
   done.n_there += is_there;
@@ -307,29 +302,10 @@ Result<void> SessionCopy::put_manifest(const Manifest& own, std::string_view nam
   return ops_.flush();
 }
 
-// Every group of the import that is there is held. What it wrote goes, unless it ended well.
-void SessionCopy::let_go(const Manifest& own, bool keeps) {
+// Every group of the session that is there is held.
+void SessionCopy::let_go(const Manifest& own) {
   for (u64 group = 0; group < n_begun_; ++group) {
-    const auto ref = group_record(*args_.store, own, group);
-    if (!ref) continue;
-    args_.store->unpin(*ref);
-    if (!keeps && ref->generation >= first_generation_) ops_.erase(*ref);
-  }
-  ops_.wait_for_all();
-}
-
-// Deletes the sessions of an import that failed at a later one, with the groups that it wrote.
-void SessionCopy::erase_new() {
-  const store::RecordIndex& index = args_.store->index();
-  for (u32 frame = 0; frame < index.n_frames(); ++frame) {
-    const store::IndexEntry& entry = index.frame(frame);
-    const bool is_new = entry.life == store::Life::published &&
-                        entry.kind == store::Kind::manifest &&
-                        entry.generation >= first_generation_;
-    if (!is_new) continue;
-    if (const auto found = find_at({frame, entry.generation})) {
-      static_cast<void>(erase(*found, first_generation_));
-    }
+    if (const auto ref = group_record(*args_.store, own, group)) args_.store->unpin(*ref);
   }
 }
 

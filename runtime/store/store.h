@@ -70,7 +70,6 @@ class Store {
   const Secret& secret() const { return parts_.file.label().secret; }
   const RecordIndex& index() const { return parts_.index; }
   // Records of later put() calls have this generation or a later one.
-  u64 next_generation() const { return writer_.next_generation(); }
   StoreStats stats() const;
 
   std::optional<RecordRef> find(const Key& key) const;

@@ -19,7 +19,6 @@ class StoreWriter {
   void start(u64 next_generation, u64 budget_left_bytes);
   void stop() { budget_ = {}; }
   u64 budget_left_bytes() const { return budget_.left_bytes(); }
-  u64 next_generation() const { return next_generation_; }
 
   Begun put(const PutArgs& args);
   Begun erase(RecordRef ref, u64 tag);

@@ -1,5 +1,4 @@
-// Exported sessions and packs as bytes, whole ones, and made good again after somebody changed
-// them.
+// Packs as bytes, whole ones, and made good again after somebody changed them.
 #pragma once
 
 #include <cstring>
@@ -77,7 +76,6 @@ inline void mend_session(const Crc32c& crc, const SessionMend& what, std::span<s
 // The sessions of a pack as its table has them, then the table and the head.
 inline void mend_pack(const Crc32c& crc, const SessionMend& what, std::span<std::byte> bytes) {
   if (bytes.size() < store::kSectorBytes) return;
-  if (!reuse::is_pack(bytes)) return mend_session(crc, what, bytes);
   reuse::PackHead head;
   std::memcpy(&head, bytes.data(), sizeof head);
   u64 at = reuse::pack_sessions_begin(head.n_sessions);
@@ -133,7 +131,7 @@ inline std::vector<std::byte> session_bytes(const Crc32c& crc, const SessionSize
   return bytes;
 }
 
-// A pack of these session files. `first_pages`: of each session as many pages are left out, which
+// A pack of these sessions. `first_pages`: of each session as many pages are left out, which
 // the one before has.
 inline std::vector<std::byte> pack_bytes(const Crc32c& crc,
                                          std::vector<std::vector<std::byte>> sessions,

@@ -59,13 +59,6 @@ int run_command_line(int argc, char** argv) {
   tarn::tools::add_demo(app);
   tarn::tools::add_quantize(app);
   app.add_subcommand("synth", "write a random model of a real shape (tarn synth --help)");
-  if (argc > 1 && std::strcmp(argv[1], "sessions") == 0) {
-    std::fprintf(
-        stderr,
-        "tarn: tarn sessions is tarn store: ls lists, pack NAME -o FILE exports, unpack FILE "
-        "imports, rm NAME deletes\n");
-    return tarn::tools::kExitUsage;
-  }
   if (argc > 1 && argv[1][0] != '-' && !app.has_subcommand(argv[1])) {
     std::fprintf(stderr, "tarn: no command '%s'; tarn --help lists them\n", argv[1]);
     return tarn::tools::kExitUsage;

@@ -54,11 +54,9 @@ SessionFolder::SessionFolder(const std::string& folder, const char* file)
 }
 
 SessionFolder::~SessionFolder() {
-  try {
-    if (restores_) restore();
-  } catch (const Failure&) {  // then the file is only longer than needed
-  }
   close();
+  std::error_code ignored;
+  if (is_new_) fs::remove(path_, ignored);
   if (io_ == nullptr) return;
   io_backend_destroy(io_);
   reserve_.release(buffers_);
@@ -72,14 +70,14 @@ void SessionFolder::pump(u64 timeout_ns) {
   for (u32 i = 0; i < n; ++i) copy_.take(events[i]);
 }
 
-void SessionFolder::open_as(const store::Cut& cut, Change change, Use use) {
+void SessionFolder::open_as(const store::Cut& cut, Use use) {
   require_io();
   const store::StoreLimits limits{.file_bytes = file_bytes_of(cut),
                                   .frame_bytes = cut.frame_bytes,
                                   .head_bytes_max = (1 + store::kMetaSectorsMax) * kSectorBytes,
                                   .ops_max = kOpsMax,  // and no write budget: the user waits for it
                                   .read_errors_max = ~u32{0},  // bad sectors are counted, not fatal
-                                  .keeps = change == Change::none_or_longer,
+                                  .keeps = true,
                                   .clears_damage = use == Use::clears,
                                   .reads_alone = use == Use::reads};
   const u64 bytes = value_of(store::store_bytes(limits));
@@ -94,6 +92,7 @@ void SessionFolder::open_as(const store::Cut& cut, Change change, Use use) {
   is_open_ = true;
   const Result<void> opened = store_.open(args);
   if (opened) return;
+  is_new_ = is_new_ && store_.has_file();  // created, and then the disk was full
   const Figure& figure = opened.error().figures[0];
   const bool is_held = figure.name != nullptr && std::strcmp(figure.name, "errno") == 0 &&
                        figure.value == EWOULDBLOCK;
@@ -114,10 +113,10 @@ bool SessionFolder::open(Use use) {
   void* at = memory.data();
   size_t n = memory.size();
   std::align(kSectorBytes, store::kFramesBegin, at, n);
-  before_ = value_of(store::read_cut(*io_, crc32c_ways()[0], path_.c_str(),
-                                     {static_cast<std::byte*>(at), store::kFramesBegin}));
-  if (before_.n_frames > 0) {
-    open_as(before_, Change::none_or_longer, use);
+  cut_ = value_of(store::read_cut(*io_, crc32c_ways()[0], path_.c_str(),
+                                  {static_cast<std::byte*>(at), store::kFramesBegin}));
+  if (cut_.n_frames > 0) {
+    open_as(cut_, use);
     return true;
   }
   std::error_code absent;
@@ -174,7 +173,7 @@ SessionFolder::FileFacts SessionFolder::make_room(const std::string& file,
         sum.records.push_back({manifest, 1});
       },
       &needs));
-  store::Cut cut = before_;
+  store::Cut cut = cut_;
   if (!is_there) {
     value_of(make_private_folder(folder_.c_str()));
     cut = {.frame_bytes = needs.group.record_bytes(), .n_frames = 0};
@@ -192,29 +191,11 @@ SessionFolder::FileFacts SessionFolder::make_room(const std::string& file,
     n_wanted += needs.longest_manifest.frames(cut.frame_bytes);
   if (is_there && n_free >= n_wanted) return needs.facts;
   cut.n_frames += static_cast<u32>(std::max<u64>(n_wanted, n_free + 1) - n_free);
-  extend(cut);
-  return needs.facts;
-}
-
-void SessionFolder::extend(const store::Cut& cut) {
   close();
-  try {
-    open_as(cut, Change::none_or_longer);
-  } catch (const Failure&) {
-    restores_ = store_.has_file();  // created or extended, and then the disk was full
-    throw;
-  }
-  restores_ = true;  // from here on it may be restored
-}
-
-void SessionFolder::restore() {
-  if (before_.n_frames > 0) {
-    close();
-    if (io_ != nullptr) open_as(before_, Change::shorter);
-    return;
-  }
-  std::error_code ignored;
-  fs::remove(path_, ignored);
+  is_new_ = !is_there;
+  open_as(cut, Use::writes);
+  has_grown_ = is_there;
+  return needs.facts;
 }
 
 }  // namespace tarn::tools

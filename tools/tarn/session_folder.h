@@ -34,26 +34,25 @@ class SessionFolder {
   void on_wait(std::function<void()> tell) { on_wait_ = std::move(tell); }
   const std::string& path() const { return path_; }
 
-  // What a file with exported sessions holds.
+  // What a pack holds.
   struct FileFacts {
     std::string name;  // of the first one
     u32 n_sessions = 0;
     u64 n_tokens_max = 0;  // of one session
   };
-  // Opens it with room for the sessions of this file beside the existing ones: extends the store's
-  // file if needed, or creates one. Without keep_room() the destructor restores its old size.
-  // `tenant`: whose they will be; none: as the file says. `as`: the only session's name, or "".
+  // Opens it with room for the sessions of this pack beside the existing ones: extends the store's
+  // file if needed, and then it stays so, or creates one, which the destructor removes without
+  // keep_file(). `tenant`: whose they will be; none: as the file says. `as`: the only session's
+  // name, or "".
   FileFacts make_room(const std::string& file, const std::optional<std::string>& tenant,
                       const std::string& as);
-  void keep_room() { restores_ = false; }
+  bool has_grown() const { return has_grown_; }
+  void keep_file() { is_new_ = false; }
 
  private:
-  enum class Change : u8 { none_or_longer, shorter };
-  void open_as(const store::Cut& cut, Change change, Use use = Use::writes);
+  void open_as(const store::Cut& cut, Use use);
   void require_io() const;
   void pump(u64 timeout_ns);
-  void restore();
-  void extend(const store::Cut& cut);
 
   std::string folder_, path_;
   SystemReserve reserve_;
@@ -64,8 +63,9 @@ class SessionFolder {
   reuse::SessionCopy copy_;
   std::function<void()> on_wait_;
   bool is_open_ = false;
-  bool restores_ = false;
-  store::Cut before_{};  // the file's layout before it was extended; 0: there was none
+  bool has_grown_ = false;
+  bool is_new_ = false;  // the file
+  store::Cut cut_{};     // of the file that is open
 };
 
 }  // namespace tarn::tools

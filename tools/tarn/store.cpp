@@ -348,7 +348,7 @@ void add_store(const Command& app) {
       .unpack = sub.add_subcommand(
           "unpack",
           "add the sessions of a pack; every byte is checked before anything is written, and "
-          "those that are there already are skipped")};
+          "those that are there already are skipped, so a repeat goes on")};
   verbs.rm.add_option("NAME", command->names, "the sessions'");
   verbs.rm.add_flag("--all", command->all, "all sessions, or all of --tenant");
   verbs.check.add_flag("--remove", command->removes, "remove what is damaged");

@@ -186,14 +186,42 @@ void import_by_engine(const StoreCommand& command, SessionFolder& folder,
       command.file.c_str(), command.as.empty() ? nullptr : command.as.c_str(), &done));
 }
 
-void print_imported(const std::string& session, const reuse::ImportedSession& done) {
-  if (done.was_there && done.n_groups_new == 0) {
-    std::fprintf(stderr, "session %s: already there, skipped\n", session.c_str());
-    return;
+using NamedSessions = std::vector<std::pair<std::string, reuse::ImportedSession>>;
+
+// Adds each session when it is there.
+void import_by_copy(const StoreCommand& command, SessionFolder& folder, NamedSessions& sessions) {
+  std::optional<std::string_view> tenant;
+  if (command.tenant) tenant = *command.tenant;
+  std::error_code unknown;
+  const u64 n_bytes = fs::file_size(command.file, unknown);
+  folder.on_wait(
+      [&folder, n_bytes = unknown ? 0 : n_bytes, progress = std::make_shared<Progress>()] {
+        progress->show_bytes("unpacking", folder.store().stats().bytes_written, n_bytes);
+      });
+  const auto read = folder.copy().read(
+      {.path = command.file.c_str(),
+       .name = command.as,
+       .tenant = tenant,
+       .on_session =
+           [](void* context, const reuse::ImportedSession& session) {
+             static_cast<NamedSessions*>(context)->push_back(
+                 {said(std::string(session.name), std::string(session.tenant)), session});
+           },
+       .context = &sessions});
+  folder.on_wait({});
+  value_of(read);
+}
+
+void print_imported(const NamedSessions& sessions) {
+  for (const auto& [name, done] : sessions) {
+    if (done.was_there && done.n_groups_new == 0) {
+      std::fprintf(stderr, "session %s: already there, skipped\n", name.c_str());
+      continue;
+    }
+    std::fprintf(stderr, "session %s: %s, %llu tokens, %llu with their KV\n", name.c_str(),
+                 done.was_there ? "already there, missing KV added" : "imported",
+                 count(done.n_tokens), count(done.n_slots));
   }
-  std::fprintf(stderr, "session %s: %s, %llu tokens, %llu with their KV\n", session.c_str(),
-               done.was_there ? "already there, missing KV added" : "imported",
-               count(done.n_tokens), count(done.n_slots));
 }
 
 }  // namespace
@@ -333,42 +361,27 @@ void remove_sessions(const StoreCommand& command) {
 void import_file(const StoreCommand& command) {
   SessionFolder folder(command.engine.store_dir);
   const SessionFolder::FileFacts facts = folder.make_room(command.file, command.tenant, command.as);
-  if (command.engine.model.empty()) {
-    // Printed when all of them are there.
-    std::vector<std::pair<std::string, reuse::ImportedSession>> sessions;
-    std::optional<std::string_view> tenant;
-    if (command.tenant) tenant = *command.tenant;
-    std::error_code unknown;
-    const u64 n_bytes = fs::file_size(command.file, unknown);
-    folder.on_wait(
-        [&folder, n_bytes = unknown ? 0 : n_bytes, progress = std::make_shared<Progress>()] {
-          progress->show_bytes("unpacking", folder.store().stats().bytes_written, n_bytes);
-        });
-    value_of(folder.copy().read(
-        {.path = command.file.c_str(),
-         .name = command.as,
-         .tenant = tenant,
-         .on_session =
-             [](void* context, const reuse::ImportedSession& session) {
-               static_cast<decltype(sessions)*>(context)->push_back(
-                   {said(std::string(session.name), std::string(session.tenant)), session});
-             },
-         .context = &sessions}));
-    folder.on_wait({});
-    for (const auto& [name, session] : sessions) print_imported(name, session);
-  } else {
-    tarn_unpacked done = TARN_INIT(tarn_unpacked);
-    import_by_engine(command, folder, facts, done);
-    if (done.n_sessions == 1) {
-      print_imported(
-          escaped(command.as.empty() ? facts.name : command.as),
-          {.n_tokens = done.n_tokens, .n_slots = done.n_kept, .was_there = done.n_there > 0});
-    } else {
-      std::fprintf(stderr, "sessions: %u, %u imported, %u already there\n", done.n_sessions,
-                   done.n_sessions - done.n_there, done.n_there);
-    }
+  NamedSessions sessions;  // printed when the last one is there
+  tarn_unpacked done = TARN_INIT(tarn_unpacked);
+  try {
+    command.engine.model.empty() ? import_by_copy(command, folder, sessions)
+                                 : import_by_engine(command, folder, facts, done);
+  } catch (const Failure& failure) {
+    if (!sessions.empty()) folder.keep_file();
+    if (sessions.empty() && !folder.has_grown()) throw;
+    print_imported(sessions);
+    throw Failure{failure.code,
+                  failure.text + "; the store keeps what was unpacked, and room for the rest"};
   }
-  folder.keep_room();
+  folder.keep_file();
+  if (command.engine.model.empty()) return print_imported(sessions);
+  if (done.n_sessions == 1) {
+    return print_imported(
+        {{escaped(command.as.empty() ? facts.name : command.as),
+          {.n_tokens = done.n_tokens, .n_slots = done.n_kept, .was_there = done.n_there > 0}}});
+  }
+  std::fprintf(stderr, "sessions: %u, %u imported, %u already there\n", done.n_sessions,
+               done.n_sessions - done.n_there, done.n_there);
 }
 
 void add_import_options(const Command& command, StoreCommand& fields) {

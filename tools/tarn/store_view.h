@@ -56,7 +56,7 @@ void remove_sessions(const StoreCommand& command);
 // which those with a common beginning follow one another. Throws Failure for a name that no session
 // has, or those of several tenants.
 std::vector<SessionRow> asked_sessions(SessionFolder& folder, const StoreCommand& command);
-// Takes an exported session or a pack into the folder; by an engine, if a model was named.
+// Takes a pack into the folder; by an engine, if a model was named.
 void import_file(const StoreCommand& command);
 // Adds the options of an import, without its FILE.
 void add_import_options(const Command& command, StoreCommand& fields);

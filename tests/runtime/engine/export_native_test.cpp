@@ -14,6 +14,7 @@
 
 #include "runtime/lab/probe.h"
 #include "tests/runtime/engine/saved_life.h"
+#include "tests/support/pack_of_one.h"
 #include "tests/support/store_invariants.h"
 #include "tests/support/temp_dir.h"
 #include "tools/support/input.h"
@@ -222,14 +223,18 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
   (void)exported(life, folder.file());
   save_one(life, "else", 101);
   (void)exported(life, folder.file("else"), "else");
-  const std::string whole = tools::read_file(folder.file());
-  const std::string other = tools::read_file(folder.file("else"));
+  const std::string whole = test::session_of(tools::read_file(folder.file()));
+  const std::string other = test::session_of(tools::read_file(folder.file("else")));
   REQUIRE(whole.size() == other.size());
   const std::string path = folder.file("damaged");
   Life target(model, {}, other_disk);
   const Holds before = holds(target);
+  const auto write = [&](const std::string& session) {
+    const std::string pack = test::pack_of_one(session);
+    tools::write_file(path, pack.data(), pack.size());
+  };
   const auto check_refused = [&](const std::string& bytes, Status status = Status::io_failed) {
-    tools::write_file(path, bytes.data(), bytes.size());
+    write(bytes);
     const auto imported = target.engine().archive().import_from(path.c_str(), {}, "");
     REQUIRE_FALSE(imported.has_value());
     CHECK(imported.error().status == status);
@@ -310,9 +315,9 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
   put_head(shorter, fewer);
   check_refused(shorter);
   shorter.resize(reuse::session_file_bytes(fewer));
-  tools::write_file(path, shorter.data(), shorter.size());
+  write(shorter);
   CHECK(target.engine().archive().import_from(path.c_str(), {}, "shorter").has_value());
-  tools::write_file(path, whole.data(), whole.size());
+  write(whole);
   CHECK(target.engine().archive().import_from(path.c_str(), {}, "").has_value());
   CHECK(target.engine().session_state(target.restore()).sequence.n_slots() == 119);
 }
@@ -337,7 +342,7 @@ TEST_CASE("a newer format is left alone") {
   }
 }
 
-TEST_CASE("an import that finds no room, or a disk that fails, leaves nothing of itself") {
+TEST_CASE("an import that finds no room, or a disk that fails, leaves no part of a session") {
   const SmallModel model("llama", "q8_0");
   const Folder folder;
   SimDisk disk(1);

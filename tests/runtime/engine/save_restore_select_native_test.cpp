@@ -20,6 +20,7 @@
 
 #include "runtime/lab/probe.h"
 #include "tests/runtime/engine/saved_life.h"
+#include "tests/support/pack_of_one.h"
 #include "tests/support/slow_build.h"
 #include "tests/support/temp_dir.h"
 #include "tools/support/input.h"
@@ -279,7 +280,6 @@ TEST_CASE("a fork of what was restored, and a fork that was saved") {
 // An exported session whose state was changed under good checksums: nothing that it says of its
 // index may do more than make it be forgotten.
 void restore_changed(const SmallModel& model, const Case& c) {
-  constexpr u64 kHead = 320;
   const test::TempDir folder("save_restore_select");
   std::filesystem::create_directory(folder.path());
   const std::string path = folder.path() + "/talk.session";
@@ -293,22 +293,18 @@ void restore_changed(const SmallModel& model, const Case& c) {
     REQUIRE(life.engine().save(session, "talk").has_value());
     REQUIRE(test::export_session(life, "talk", path.c_str()).has_value());
   }
-  const std::string good = tools::read_file(path);
+  const std::string good = test::session_of(tools::read_file(path));
   reuse::SessionFileHead head;
   std::memcpy(&head, good.data(), sizeof head);
-  // Its index stands in front of the answers and the model's name; its codebook behind the groups.
+  // Its index stands in front of the answers and the model's name.
   const u64 manifest = store::kSectorBytes;
   u32 model_bytes = 0;  // of its name, behind the answers
-  std::memcpy(&model_bytes, good.data() + manifest + 268, sizeof model_bytes);
+  std::memcpy(&model_bytes, good.data() + manifest + 192, sizeof model_bytes);
   const u64 index = manifest + head.manifest_bytes - align_up(model_bytes, 8) -
                     sizeof(reuse::ManifestAnswer) - sizeof(reuse::ManifestIndex);
-  const u64 codebook = manifest + kHead + u64{n_tokens - 1} / test::kSavedPage * sizeof(store::Key);
   std::vector<u64> places;
   for (u64 word = 0; word < 12; ++word) places.push_back(index + word * 4);
-  for (u64 word = 0; word < 3; ++word) {  // first slot, slots, updates
-    places.push_back(codebook + 16 + word * 4);
-  }
-  for (const u64 word : {216u, 248u, 252u, 256u, 260u}) places.push_back(manifest + word);
+  for (const u64 word : {156u, 160u, 164u, 168u, 172u, 176u}) places.push_back(manifest + word);
   u32 n_taken = 0, n_lossy = 0;
   const u32 step = test::kSlowBuild ? 9 : 1;
   for (u64 i = 0; i < places.size() * 8; i += step) {
@@ -319,7 +315,7 @@ void restore_changed(const SmallModel& model, const Case& c) {
     std::string bad = good;
     std::memcpy(bad.data() + places[i / 8], &values[i % 8], sizeof was);
     test::mend_session(crc32c_ways()[0], {}, std::as_writable_bytes(std::span(bad)));
-    std::ofstream(path, std::ios::binary) << bad;
+    std::ofstream(path, std::ios::binary) << test::pack_of_one(bad);
     SimDisk disk(2);
     SavedLife life(model, how_of(c), disk);
     Engine& engine = life.engine();

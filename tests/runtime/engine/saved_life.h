@@ -194,12 +194,7 @@ inline There found_after_kill(const SmallModel& model, const SavedHow& how, cons
 inline Result<reuse::ExportDone> export_session(engine::Engine& engine, const char* name,
                                                 const char* path) {
   TARN_TRY(reuse::SessionCopy* const files, engine.archive().files());
-  TARN_TRY(reuse::ExportDone done, files->pack({.path = path, .names = std::array{name}}));
-  const std::string pack = tools::read_file(path);
-  const u64 begin = reuse::pack_sessions_begin(1);
-  tools::write_file(path, pack.data() + begin, pack.size() - begin);
-  done.file_bytes -= begin;
-  return done;
+  return files->pack({.path = path, .names = std::array{name}});
 }
 inline Result<reuse::ExportDone> export_session(SavedLife& life, const char* name,
                                                 const char* path) {

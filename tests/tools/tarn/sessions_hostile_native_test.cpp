@@ -1,4 +1,4 @@
-// Goal    an exported session that somebody made to do harm is refused, ends no process and leaves
+// Goal    a pack that somebody made to do harm is refused, ends no process and leaves
 //         no file behind: figures that are whole, but that no engine would write.
 // Method  files made here byte by byte, with good checksums and keys; the program as a shell starts
 //         it. A sound one beside them is taken.
@@ -13,6 +13,7 @@
 #include "runtime/reuse/manifest.h"
 #include "runtime/reuse/session_file.h"
 #include "tests/support/manifest_bytes.h"
+#include "tests/support/pack_of_one.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/temp_file.h"
 #include "tests/tools/tarn/command_line.h"
@@ -86,10 +87,10 @@ std::string session_file(const Made& made) {
   return file;
 }
 
-TEST_CASE("a session file that was made to do harm is refused, and leaves no file") {
-  const test::TempFile file("made.session");
+TEST_CASE("a pack that was made to do harm is refused, and leaves no file") {
+  const test::TempFile file("made.pack");
   const auto import = [&](const Made& made, const test::TempDir& folder) {
-    const std::string bytes = session_file(made);
+    const std::string bytes = test::pack_of_one(session_file(made));
     tools::write_file(file.path(), bytes.data(), bytes.size());
     return test::run_tarn({"store", "unpack", file.path(), "--store", folder.path()});
   };

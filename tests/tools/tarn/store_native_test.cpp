@@ -215,7 +215,7 @@ TEST_CASE("what is not there, or cannot be done, is refused with its reason") {
                         {{"check"}, 74, "there is no such folder"},
                         {{"pack", "-o", "x"}, 74, "there is no such folder"},
                         {{"unpack", "/nowhere/at/all"}, 74, "/nowhere/at/all"},
-                        {{"unpack", world.model.path()}, 74, "no exported session or pack"},
+                        {{"unpack", world.model.path()}, 74, "the file is no pack"},
                         {{"pack"}, 64, "--output"},
                         {{"rename"}, 64, "rename"},
                         {{}, 74, "there is no such folder"}}) {
@@ -235,7 +235,7 @@ TEST_CASE("what is not there, or cannot be done, is refused with its reason") {
   fs::permissions(world.there.path(), fs::perms::owner_all);
   CHECK(has(world.store(world.there, {"ls"}).out, "nothing is stored"));
   CHECK(world.store(world.there, {"check"}).exit_code == 0);
-  // A session that was exported by itself comes in, too.
+  // A session that was packed by itself may get another name.
   REQUIRE(world.store(world.here, {"pack", "talk", "-o", world.file.path()}).exit_code == 0);
   CHECK(world.store(world.there, {"unpack", world.file.path(), "--as", "other"}).exit_code == 0);
   CHECK(has(world.store(world.there, {"ls"}).out, "\nother "));
@@ -344,16 +344,6 @@ TEST_CASE("a store on read-only media is listed, verified and packed") {
     CAPTURE(text);
     CHECK(answer.first == c.exit_code);
     CHECK(has(text, c.says));
-  }
-}
-
-TEST_CASE("tarn sessions says what it is now") {
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"sessions"}, {"sessions", "export", "a", "b"}}) {
-    const Ended ended = test::run_tarn(words);
-    CHECK(ended.exit_code == 64);
-    CHECK(has(ended.err, "tarn store"));
-    CHECK(has(ended.err, "pack NAME -o FILE"));
   }
 }
 
