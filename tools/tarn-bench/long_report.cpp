@@ -9,7 +9,6 @@
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/include_file.h"
-#include "tools/tarn-bench/crossover.h"
 #include "tools/tarn-bench/shell_quoted.h"
 #include "tools/tarn-bench/value_list.h"
 
@@ -17,11 +16,6 @@ TARN_INCLUDE_FILE(tarn_long_report, TARN_LONG_REPORT);
 
 namespace tarn::bench {
 namespace {
-
-// Names of series: the baseline, selection by codes, and the disk's tier.
-constexpr const char* kEverything = "full, f16";
-constexpr const char* kOfCodes = "PQCache";
-constexpr const char* kOnDisk = ", store";
 
 struct Wanted {
   std::string name;
@@ -45,11 +39,11 @@ std::vector<Wanted> wanted_of(const LongOptions& options) {
   const auto named = [](const char* what, u32 k) {
     return std::string(what) + ", k " + std::to_string(k);
   };
-  add(kEverything, "full", "f16")->has_prompts = true;
+  add("full, f16", "full", "f16")->has_prompts = true;
   add("full, q8_0", "full", "q8_0");
   add("full, q4_0", "full", "q4_0");
   for (const u32 k : options.budgets) {
-    Wanted* pq = add(named(kOfCodes, k), "pq", "f16");
+    Wanted* pq = add(named("PQCache", k), "pq", "f16");
     pq->options.k = k;
     pq->has_prompts = k == options.budgets.front();
   }
@@ -61,7 +55,7 @@ std::vector<Wanted> wanted_of(const LongOptions& options) {
   if (options.base.store_dir.empty()) return all;
   const std::vector<Wanted> in_memory = all;
   for (Wanted wanted : in_memory) {
-    wanted.name += kOnDisk;
+    wanted.name += ", store";
     wanted.has_prompts = wanted.options.wants_recall = false;
     wanted.options.store_dir = options.base.store_dir;
     wanted.options.kv_memory = options.base.kv_memory;
@@ -150,18 +144,6 @@ LongSeries measure(const Wanted& wanted) {
   return out;
 }
 
-// Contexts whose KV was all read say nothing of a selection.
-Curve speed_of(const LongSeries& series) {
-  Curve curve;
-  for (const Row& row : series.depths) {
-    if (row.reads_all()) continue;
-    curve.push_back({.n_tokens = static_cast<f64>(row.test.n_depth),
-                     .speed = row.tokens_per_s(),
-                     .n_runs = row.samples.size()});
-  }
-  return curve;
-}
-
 }  // namespace
 
 std::vector<LongSeries> measure_long(const LongOptions& options) {
@@ -185,23 +167,6 @@ std::vector<LongSeries> measure_long(const LongOptions& options) {
   return all;
 }
 
-std::vector<std::string> crossovers(const std::vector<LongSeries>& all) {
-  std::vector<std::string> lines;
-  for (const LongSeries& series : all) {
-    if (!series.name.starts_with(kOfCodes)) continue;
-    const std::string name = std::string(kEverything) + (series.has_store ? kOnDisk : "");
-    const auto everything =
-        std::find_if(all.begin(), all.end(), [&](const LongSeries& s) { return s.name == name; });
-    const Crossover found = crossover(speed_of(*everything), speed_of(series));
-    const bool reads_all =
-        !series.depths.empty() && std::ranges::all_of(series.depths, &Row::reads_all);
-    const std::string line = reads_all ? series.name + " read all KV at each of these contexts"
-                                       : to_text(found, everything->name, series.name);
-    if (!line.empty()) lines.push_back(line + series.depths.front().fill_note());
-  }
-  return lines;
-}
-
 std::string to_json(const std::vector<LongSeries>& all, const std::string& command) {
   rapidjson::StringBuffer buffer;
   RowWriter w(buffer);
@@ -222,7 +187,6 @@ std::string to_json(const std::vector<LongSeries>& all, const std::string& comma
   const auto row = [&w](const Row& r) { write_row(r, w); };
   w.StartObject();
   text("command", command);
-  list("crossovers", crossovers(all), [&w](const std::string& line) { w.String(line.c_str()); });
   list("series", all, [&](const LongSeries& series) {
     w.StartObject();
     text("name", series.name);

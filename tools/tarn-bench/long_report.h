@@ -30,8 +30,6 @@ struct LongSeries {
 
 // Throws tools::Failure if nothing can be measured.
 std::vector<LongSeries> measure_long(const LongOptions& options);
-// The context from which each selection is faster than reading everything of the same tier.
-std::vector<std::string> crossovers(const std::vector<LongSeries>& all);
 // The results as a page; `command` is the whole command line.
 std::string to_html(const std::vector<LongSeries>& all, const std::string& command);
 // The page's JSON.

@@ -91,11 +91,8 @@ void run_long(LongOptions options, const std::string& record, const std::string&
     rows.insert(rows.end(), series.prompts.begin(), series.prompts.end());
   }
   print_forms(options.base, {.table = to_tables(all), .json_list = to_json(depths)});
-  if (options.base.output == "md") {
-    std::printf("\n");
-    for (const std::string& line : crossovers(all)) std::printf("crossover: %s\n", line.c_str());
-    if (!depths.empty()) std::printf("build: %s\n", depths.front().commit.c_str());
-  }
+  if (options.base.output == "md" && !depths.empty())
+    std::printf("\nbuild: %s\n", depths.front().commit.c_str());
   if (!record.empty()) append_record(record, command, rows);
   const std::string html = to_html(all, command);
   tools::write_file(options.path, html.data(), html.size());

@@ -6,7 +6,6 @@
 #include <doctest/doctest.h>
 #include <rapidjson/document.h>
 
-#include <cmath>
 #include <cstdlib>
 #include <regex>
 #include <set>
@@ -18,7 +17,6 @@
 #include "tests/support/temp_dir.h"
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
-#include "tools/tarn-bench/crossover.h"
 #include "tools/tarn-bench/shell_quoted.h"
 
 namespace tarn::bench::long_native_test {
@@ -55,81 +53,6 @@ std::set<std::string> keys_read(const std::string& html, const std::string& name
     keys.insert((*it)[1]);
   }
   return keys;
-}
-
-// A curve of five runs each, whose deviations are a hundredth of their means.
-Curve curve_of(const std::vector<std::pair<f64, f64>>& means, f64 deviation_share = 0.01,
-               u64 n_runs = 5) {
-  Curve curve;
-  for (const auto& [n_tokens, mean] : means)
-    curve.push_back({n_tokens, {mean, deviation_share * mean}, n_runs});
-  return curve;
-}
-
-TEST_CASE("the crossover is where the longest tail of wins begins") {
-  using Kind = Crossover::Kind;
-  const Curve full = curve_of({{1024, 10}, {4096, 8}, {16384, 4}, {65536, 2}});
-  const auto found = [&](const std::vector<std::pair<f64, f64>>& means) {
-    return crossover(full, curve_of(means));
-  };
-  CHECK(found({}).kind == Kind::unknown);
-  CHECK(found({{2048, 9}}).kind == Kind::unknown);
-  CHECK(found({{1024, 11}, {4096, 9}}).kind == Kind::always);
-  CHECK(found({{1024, 11}, {4096, 7}}).kind == Kind::slower);
-  // One below at 1,024 and one above at 4,096: half way between their logarithms.
-  const Crossover half = found({{1024, 9}, {4096, 9}, {16384, 8}});
-  CHECK(half.kind == Kind::at);
-  CHECK(half.n_tokens == doctest::Approx(2048));
-  // Lost again at 16,384, so what came before is no crossover.
-  const Crossover late = found({{1024, 11}, {4096, 9}, {16384, 3}, {65536, 5}});
-  CHECK(late.n_tokens == doctest::Approx(16384 * std::pow(4, 0.25)));
-  CHECK(to_text(half, "a", "b") == "b is faster than a from about 2000 tokens on");
-  CHECK(to_text({}, "a", "b").empty());
-}
-
-TEST_CASE("a difference inside the noise is no verdict") {
-  using Kind = Crossover::Kind;
-  struct Case {
-    const char* name;
-    f64 deviation_share;
-    u64 n_runs;
-    std::vector<std::pair<f64, f64>> means;  // against 10 and 8
-    Kind kind;
-    const char* says;
-  };
-  const Case kCases[] = {
-      {"twice as fast, one run", 0, 1, {{1024, 20}, {4096, 16}}, Kind::too_few, "-r 3 or more"},
-      {"two runs", 0, 2, {{1024, 20}, {4096, 16}}, Kind::too_few, "no verdict"},
-      {"equal runs, as the machine drifts",
-       0,
-       5,
-       {{1024, 10.1}, {4096, 8.1}},
-       Kind::alike,
-       "no verdict, at the longest of these contexts the difference is inside the noise"},
-      {"a tenth, of runs that deviate by a tenth",
-       0.1,
-       5,
-       {{1024, 11}, {4096, 8.8}},
-       Kind::alike,
-       "no verdict"},
-      {"a tenth less", 0.1, 5, {{1024, 9}, {4096, 7.2}}, Kind::alike, "no verdict"},
-      {"the same of 40 runs", 0.1, 40, {{1024, 11}, {4096, 8.8}}, Kind::always, "is faster"},
-      {"less of 40 runs", 0.1, 40, {{1024, 9}, {4096, 7.2}}, Kind::slower, "is slower"},
-      {"noise before a win",
-       0.01,
-       5,
-       {{1024, 10.1}, {4096, 9}},
-       Kind::from,
-       "from 4096 tokens on; at the context before, the difference is inside the noise"},
-  };
-  for (const Case& c : kCases) {
-    CAPTURE(c.name);
-    const Crossover found =
-        crossover(curve_of({{1024, 10}, {4096, 8}}, c.deviation_share, c.n_runs),
-                  curve_of(c.means, c.deviation_share, c.n_runs));
-    CHECK(found.kind == c.kind);
-    CHECK(to_text(found, "a", "b").find(c.says) != std::string::npos);
-  }
 }
 
 TEST_CASE("the page stands alone, with a command in each caption and the figures in a table") {
@@ -172,10 +95,6 @@ TEST_CASE("the page stands alone, with a command in each caption and the figures
   }
   const rapidjson::Document measured = measured_of(html);
   CHECK(std::string(measured["command"].GetString()).find("--long") != std::string::npos);
-  CHECK(measured["crossovers"].Size() == 2);  // each k against reading everything
-  for (const Value& line : measured["crossovers"].GetArray()) {
-    CHECK(std::string(line.GetString()).ends_with(" (KV filled, synthetic)"));
-  }
   std::string names;
   for (const Value& series : measured["series"].GetArray()) {
     names += series["name"].GetString() + std::string("; ");
@@ -278,18 +197,6 @@ TEST_CASE("with a store there are its plots too, and the commands give their fig
   }
   CHECK(n_with(measured, "hit_rate") >= 2 * 3);
   CHECK(n_with(measured, "useful_share") >= 2);
-  // Each tier has crossovers of its own.
-  std::string crossovers;
-  for (const Value& line : measured["crossovers"].GetArray()) {
-    const std::string text = line.GetString();
-    crossovers += text + "; ";
-    CHECK((text.find(", store against ") == std::string::npos) ==
-          (text.find("full, f16, store") == std::string::npos));
-    CHECK(text.find("no verdict") != std::string::npos);  // of one run
-  }
-  for (const char* line : {"PQCache, k 96 against ", "PQCache, k 96, store against "}) {
-    CHECK(crossovers.find(line) != std::string::npos);
-  }
   const Value& pq = measured["series"][3];
   CHECK(pq["index_delay_tokens"].GetUint() == 4);
   CHECK(std::string(pq["prompts_command"].GetString()).find("--pg 64,1 --pg 128,1") !=

@@ -50,7 +50,7 @@ function measuredOf(contexts, speed, totalBytes) {
     has_store, index_delay_tokens: 0, rows: contexts.map(row), prompts: contexts.map(row),
     plans: contexts.map(n_tokens => ({ n_tokens, total_bytes: totalBytes,
       budget_bytes: 2 * totalBytes })) });
-  return { command: "c", crossovers: [], series: [one("full, f16", false),
+  return { command: "c", series: [one("full, f16", false),
     one("full, f16, store", true)] };
 }
 

@@ -5,8 +5,7 @@ target_sources(${TARN_TEST_TARGET} PRIVATE ${CMAKE_SOURCE_DIR}/tests/tools/tarn/
                ${CMAKE_SOURCE_DIR}/tools/tarn-bench/peer_options.cpp
                ${CMAKE_SOURCE_DIR}/tools/tarn-bench/recall.cpp
                ${CMAKE_SOURCE_DIR}/tools/tarn-bench/kv_model.cpp
-               ${CMAKE_SOURCE_DIR}/tools/tarn-bench/planting.cpp
-               ${CMAKE_SOURCE_DIR}/tools/tarn-bench/crossover.cpp)
+               ${CMAKE_SOURCE_DIR}/tools/tarn-bench/planting.cpp)
 target_compile_definitions(${TARN_TEST_TARGET} PRIVATE TARN_PROGRAM="$<TARGET_FILE:tarn-bench>"
                            TARN_VERSION="${PROJECT_VERSION}")
 target_link_libraries(${TARN_TEST_TARGET} PRIVATE tarn_tool_support tarn_gpu_emulated)
