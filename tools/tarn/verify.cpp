@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -93,25 +94,16 @@ Exam exam_of(ModelFile& model, const VerifyCommand& command, u32 n_context) {
 }
 
 // One preset with one budget, and its results.
-struct Trial {
+struct Trial : Score {  // the loss is of the steps with selection
   std::string name;
   SelectConfig select{};
-  Loss loss{};  // of the steps with selection
   u32 n_steps = 0;
-  u32 n_right = 0;      // of the needles
   f64 tokens_read = 0;  // per step, on average
   f64 ms_per_token = 0;
   bool has_store = false;
   VerifyMark mark{};
 
   bool selected() const { return !loss.is_empty(); }
-  bool passes(const VerifyCommand& command, const Trial& full) const {
-    return loss.is_within(command) && n_right >= full.n_right && facts_tell(command, full);
-  }
-  // Whether the facts are a test: those that full attention does not find either are none.
-  static bool facts_tell(const VerifyCommand& command, const Trial& full) {
-    return command.n_needles == 0 || full.n_right > 0;
-  }
 };
 
 // How far all trials are, by the tokens that they read and decode.
@@ -172,6 +164,7 @@ class Examinee {
     decode_continuation();
     for (u64 i = 0; i < exam_.needles.size(); ++i) {
       progress_.asking(i);
+      ++trial_.n_facts;
       trial_.n_right += answers(exam_.needles[i]) ? 1u : 0u;
     }
   }
@@ -292,28 +285,21 @@ std::vector<Trial> trials_of(const VerifyCommand& command, const SelectConfig& b
   return trials;
 }
 
-const char* verdict(const VerifyCommand& command, const Trial& trial, const Trial& full) {
+std::string verdict(const VerifyCommand& command, const Trial& trial, const Trial& full) {
   if (trial.select.is_full()) return "exact";
   if (!trial.selected()) return "read everything: exact at this length";
-  if (!Trial::facts_tell(command, full) && trial.loss.is_within(command)) {
-    return "unknown: close, but full attention finds no fact either";
-  }
-  return trial.passes(command, full) ? "passed" : "failed";
+  return trial.passes(command, full) ? "passed" : trial.why_not(command, full);
 }
 
 void print(const VerifyCommand& command, const std::vector<Trial>& trials) {
   std::printf("%-28s %7s %9s %9s %7s %8s %9s  %s\n", "preset, tokens chosen", "read", "KL mean",
               "KL p99", "top-1", "needles", "ms/token", "verdict");
   for (const Trial& trial : trials) {
-    std::printf("%-28s ", trial.name.c_str());
-    if (trial.selected()) {
-      std::printf("%7.0f %9.2g %9.2g %6.1f%%", trial.tokens_read, trial.loss.kl_mean(),
-                  trial.loss.kl_p99(), 100 * trial.loss.top1());
-    } else {
-      std::printf("%7s %9s %9s %7s", "all", "-", "-", "-");
-    }
-    std::printf(" %4u/%-3u %9.1f  %s\n", trial.n_right, command.n_needles, trial.ms_per_token,
-                verdict(command, trial, trials[0]));
+    const std::string read =
+        trial.selected() ? std::to_string(std::llround(trial.tokens_read)) : "all";
+    std::printf("%-28s %7s %s %4u/%-3u %9.1f  %s\n", trial.name.c_str(), read.c_str(),
+                trial.columns().c_str(), trial.n_right, command.n_needles, trial.ms_per_token,
+                verdict(command, trial, trials[0]).c_str());
   }
 }
 
@@ -334,9 +320,7 @@ void print_as_json(const VerifyCommand& command, const std::vector<Trial>& trial
     json.key("context_divisor").number(trial.select.context_divisor);
     json.key("steps_selected").number(trial.loss.n());
     json.key("tokens_read").real(trial.tokens_read);
-    json.key("kl_mean").real(trial.loss.kl_mean());
-    json.key("kl_p99").real(trial.loss.kl_p99());
-    json.key("top1_agreement").real(trial.loss.top1());
+    trial.write_loss(json);
     json.key("needles_right").number(trial.n_right);
     json.key("ms_per_token").real(trial.ms_per_token);
     json.key("verdict").text(verdict(command, trial, trials[0]));
@@ -358,16 +342,11 @@ const Trial* best_of(const VerifyCommand& command, const std::vector<Trial>& tri
 
 // Writes the passing settings that read least, with this model's mark.
 void write_record(const VerifyCommand& command, const Trial* best, Config config) {
-  char about[256];
-  std::snprintf(
-      about, sizeof about,
-      "KL %.3g in the mean and %.3g at 99 %%, best token equal in %.1f %%, %u of %u facts",
-      best->loss.kl_mean(), best->loss.kl_p99(), 100 * best->loss.top1(), best->n_right,
-      command.n_needles);
   config.select = best->select;
   config.select.verified = best->mark;
   tools::write_record(
-      command, {best->name + ", over " + std::to_string(config.context_tokens) + " tokens:", about},
+      command,
+      {best->name + ", over " + std::to_string(config.context_tokens) + " tokens:", best->text()},
       config, {"select.", "kv.type"});
 }
 
@@ -387,12 +366,7 @@ void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
   const bool is_close = std::any_of(lossy.begin(), lossy.end(), [&](const Trial& trial) {
     return trial.loss.is_within(command);
   });
-  if (!Trial::facts_tell(command, trials[0]) && is_close) {
-    throw Failure{kExitRefused,
-                  "full attention finds no planted fact either, so facts are no test: with "
-                  "--needles 0 only KL and the best tokens count" +
-                      no_record};
-  }
+  if (!trials[0].facts_tell(command) && is_close) throw_facts_tell_nothing(command);
   throw Failure{kExitRefused,
                 "no preset passed: keep --select full, or raise --budgets" + no_record};
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/support/engine_options.h"
+#include "tools/support/json.h"
 
 namespace tarn::tools {
 
@@ -50,6 +51,29 @@ class Loss {
   std::vector<f64> kls_;
   u32 n_agree_ = 0;
 };
+
+// Of a trial: what its answers have lost. Those of the first trial are exact.
+struct Score {
+  Loss loss{};
+  u32 n_right = 0, n_facts = 0;
+
+  // Whether the facts are a test: those that exact answers do not have either are none.
+  bool facts_tell(const VerifyCommand& command) const {
+    return command.n_needles == 0 || n_right > 0;
+  }
+  bool passes(const VerifyCommand& command, const Score& exact, u32 n_lost_max = 0) const {
+    return loss.is_within(command) && n_right + n_lost_max >= exact.n_right &&
+           exact.facts_tell(command);
+  }
+  // Of one that does not pass.
+  std::string why_not(const VerifyCommand& command, const Score& exact) const;
+  // KL and top-1, 27 wide; dashes without any.
+  std::string columns() const;
+  void write_loss(Json& json) const;
+  std::string text() const;  // a sentence
+};
+// Throws that the facts are no test.
+[[noreturn]] void throw_facts_tell_nothing(const VerifyCommand& command);
 
 bool are_finite(std::span<const f32> logits);
 [[noreturn]] void throw_not_finite(const std::string& who);

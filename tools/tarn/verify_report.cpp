@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <sstream>
 
 #include "tools/support/input.h"
@@ -26,6 +27,53 @@ f64 Loss::kl_p99() const { return kls_.empty() ? 0.0 : percentile(kls_, 99); }
 
 f64 Loss::top1() const {
   return kls_.empty() ? 1.0 : static_cast<f64>(n_agree_) / static_cast<f64>(kls_.size());
+}
+
+namespace {
+
+const char* exact_name(const VerifyCommand& command) {
+  return command.reuse ? "full prefill" : "full attention";
+}
+
+}  // namespace
+
+std::string Score::why_not(const VerifyCommand& command, const Score& exact) const {
+  if (exact.facts_tell(command) || !loss.is_within(command)) return "failed";
+  return std::string("unknown: close, but ") + exact_name(command) + " finds no fact either";
+}
+
+std::string Score::columns() const {
+  char text[64];
+  if (loss.is_empty()) {
+    std::snprintf(text, sizeof text, "%9s %9s %7s", "-", "-", "-");
+  } else {
+    std::snprintf(text, sizeof text, "%9.2g %9.2g %6.1f%%", loss.kl_mean(), loss.kl_p99(),
+                  100 * loss.top1());
+  }
+  return text;
+}
+
+void Score::write_loss(Json& json) const {
+  json.key("kl_mean").real(loss.kl_mean());
+  json.key("kl_p99").real(loss.kl_p99());
+  json.key("top1_agreement").real(loss.top1());
+}
+
+std::string Score::text() const {
+  char text[256];
+  std::snprintf(
+      text, sizeof text,
+      "KL %.3g in the mean and %.3g at 99 %%, best token equal in %.1f %%, %u of %u facts",
+      loss.kl_mean(), loss.kl_p99(), 100 * loss.top1(), n_right, n_facts);
+  return text;
+}
+
+void throw_facts_tell_nothing(const VerifyCommand& command) {
+  throw Failure{kExitRefused,
+                std::string(exact_name(command)) +
+                    " finds no planted fact either, so facts are no test: with --needles 0 only KL "
+                    "and the best tokens count" +
+                    no_record_of(command)};
 }
 
 bool are_finite(std::span<const f32> logits) { return std::isfinite(softmax_of(logits).log_sum); }

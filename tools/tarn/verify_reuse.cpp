@@ -121,23 +121,16 @@ class Prompts {
 };
 
 // A percentage of tokens that is computed anew, or full prefill, and its results over all prompts.
-struct Trial {
+struct Trial : Score {
   std::optional<u32> percent{};
-  Loss loss{};
-  u32 n_right = 0, n_facts = 0;
   kv::Reused reused{};
   std::vector<f64> seconds{};  // of each prompt
 
   std::string name() const { return percent ? std::to_string(*percent) + " %" : "full"; }
   bool has_placed() const { return reused.n_placed > 0; }
-  bool facts_tell(const VerifyCommand& command) const {
-    return command.n_needles == 0 || n_right > 0;
-  }
   bool passes(const VerifyCommand& command, const Trial& full) const {
-    const u32 n_lost_max = static_cast<u32>(n_facts * kFactsLostMax);
     const bool is_measured = has_placed() || percent == 100u;
-    return is_measured && loss.is_within(command) && n_right + n_lost_max >= full.n_right &&
-           full.facts_tell(command);
+    return is_measured && Score::passes(command, full, static_cast<u32>(n_facts * kFactsLostMax));
   }
   f64 mean_s() const {
     f64 sum = 0;
@@ -152,7 +145,7 @@ class ReuseVerify {
       : command_(command), own_(model_path, config), n_vocab_(own_.get().spec().n_vocab) {
     warn_of_unused_store(command.engine.store_dir, own_.get().plan().tiers.is_on());
     trials_.emplace_back();
-    for (const u32 percent : command.percents) trials_.push_back({.percent = percent});
+    for (const u32 percent : command.percents) trials_.emplace_back().percent = percent;
     const auto scores = lab::row_scores();
     const auto chosen = std::ranges::find(scores, command.choice, &lab::RowScore::name);
     lab::Probe(own_.get()).score_rows_by(chosen->score);
@@ -292,28 +285,20 @@ class ReuseVerify {
   bool is_finite_ = true;
 };
 
-const char* verdict(const VerifyCommand& command, const Trial& trial, const Trial& full) {
+std::string verdict(const VerifyCommand& command, const Trial& trial, const Trial& full) {
   if (!trial.percent) return "exact";
   if (!trial.has_placed()) return "placed nothing: exact";
-  if (trial.passes(command, full)) return "passed";
-  const bool is_unknown = trial.loss.is_within(command) && !full.facts_tell(command);
-  return is_unknown ? "unknown: close, but full prefill finds no fact either" : "failed";
+  return trial.passes(command, full) ? "passed" : trial.why_not(command, full);
 }
 
 void print(const VerifyCommand& command, const std::vector<Trial>& trials) {
   std::printf("%-6s %9s %9s %7s %9s %9s %9s %11s  %s\n", "anew", "KL mean", "KL p99", "top-1",
               "facts", "placed", "computed", "s a prompt", "verdict");
   for (const Trial& trial : trials) {
-    std::printf("%-6s ", trial.name().c_str());
-    if (trial.percent) {
-      std::printf("%9.2g %9.2g %6.1f%%", trial.loss.kl_mean(), trial.loss.kl_p99(),
-                  100 * trial.loss.top1());
-    } else {
-      std::printf("%9s %9s %7s", "-", "-", "-");
-    }
-    std::printf(" %4u/%-4u %9u %9u %11.2f  %s\n", trial.n_right, trial.n_facts,
-                trial.reused.n_placed, trial.reused.n_recomputed, trial.mean_s(),
-                verdict(command, trial, trials[0]));
+    std::printf("%-6s %s %4u/%-4u %9u %9u %11.2f  %s\n", trial.name().c_str(),
+                trial.columns().c_str(), trial.n_right, trial.n_facts, trial.reused.n_placed,
+                trial.reused.n_recomputed, trial.mean_s(),
+                verdict(command, trial, trials[0]).c_str());
   }
 }
 
@@ -330,9 +315,7 @@ void print_as_json(const VerifyCommand& command, const std::vector<Trial>& trial
     json.begin_object();
     json.key("percent").number(trial.percent.value_or(100));
     json.key("rows").number(trial.loss.n());
-    json.key("kl_mean").real(trial.loss.kl_mean());
-    json.key("kl_p99").real(trial.loss.kl_p99());
-    json.key("top1_agreement").real(trial.loss.top1());
+    trial.write_loss(json);
     json.key("facts_right").number(trial.n_right);
     json.key("facts").number(trial.n_facts);
     json.key("placed").number(trial.reused.n_placed);
@@ -358,17 +341,12 @@ void write_record(const VerifyCommand& command, ReuseVerify& verify, const Trial
                   Config config) {
   config.reuse.recompute_percent = std::max(kPercentMin, *best.percent);
   config.reuse.verified = verify.mark(config.reuse.recompute_percent);
-  char about[256];
-  std::snprintf(
-      about, sizeof about,
-      "KL %.3g in the mean and %.3g at 99 %%, best token equal in %.1f %%, %u of %u facts",
-      best.loss.kl_mean(), best.loss.kl_p99(), 100 * best.loss.top1(), best.n_right, best.n_facts);
   tools::write_record(command,
                       {"of chunks' tokens " + best.name() + " computed anew, " +
                            std::to_string(best.seconds.size()) + " prompts of " +
                            std::to_string(command.n_passages) + " passages of " +
                            std::to_string(command.passage_tokens) + " tokens:",
-                       about},
+                       best.text()},
                       config,
                       {"reuse.recompute_percent", "reuse.verified", "kv.type", "kv.page_tokens"});
 }
@@ -383,12 +361,8 @@ void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
                       no_record};
   }
   const Trial& last = trials.back();
-  if (last.loss.is_within(command) && !trials[0].facts_tell(command)) {
-    throw Failure{kExitRefused,
-                  "full prefill finds no planted fact either, so facts are no test: with "
-                  "--needles 0 only KL and the best tokens count" +
-                      no_record};
-  }
+  if (last.loss.is_within(command) && !trials[0].facts_tell(command))
+    throw_facts_tell_nothing(command);
   throw Failure{
       kExitRefused,
       "No percentage kept the answers; every token is computed. Try larger --percents" + no_record};
