@@ -3,7 +3,7 @@
 // begin. It is the payload of a record of kind codebook.
 //
 // Format version 2, little-endian: CodebookHead (48 bytes), PqIndex::write_codebook()'s bytes, then
-// of each order the places of the pairs' first tokens, [n_pairs] u32. (Version 1: a byte a code.)
+// of each order the places of the pairs' first tokens, [n_pairs] u32.
 //
 //   errors   bytes are checked, never believed: what does not hold is absent, and made again
 #pragma once

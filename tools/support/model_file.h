@@ -24,7 +24,6 @@ class ModelFile {
   ~ModelFile();
 
   const model::GgufFile& gguf() const { return gguf_; }
-  u64 directory_bytes() const { return bump_.used_bytes(); }
   // Checks the hyper-parameters and the tensors.
   const model::ModelDescription& description();
   // Why no engine would run the file: by the checks that refuse it, all of them. Empty: it runs.

@@ -52,7 +52,6 @@ class Service : public Api {
 
   const Settings& settings() const { return settings_; }
   const Counts& counts() const { return counts_; }
-  bool drains() const { return drains_; }
   // Why no request can be served now, if so.
   std::optional<HttpError> why_not() const;
   // Something could not be read or written, and the engine's status as of then is on its way.
