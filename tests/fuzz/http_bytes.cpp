@@ -5,13 +5,14 @@
 #include <string>
 
 #include "tests/fuzz/fuzz_input.h"
-#include "tools/tarnd/chunked_body.h"
+#include "tools/support/chunked_body.h"
 #include "tools/tarnd/http_head.h"
 
 namespace {
 
 using namespace tarn;
 using namespace tarn::daemon;
+using tarn::tools::ChunkedBody;
 
 constexpr u64 kBodyBytesMax = 4096;
 

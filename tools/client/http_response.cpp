@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "tools/support/exit_code.h"
+#include "tools/support/http_text.h"
 
 namespace tarn::tools {
 namespace {
@@ -21,32 +22,18 @@ u64 number_of(std::string_view text, int base, const char* what) {
   return number;
 }
 
-std::string lowered(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return lower;
-}
-
-std::string_view trimmed(std::string_view text) {
-  const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
-  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 }  // namespace
 
 void HttpResponse::feed(std::string_view bytes) {
   input_.append(bytes);
-  // Each step reads something, ends the response, or needs more bytes.
-  for (size_t n_before = ~size_t{0}; !is_complete() && input_.size() != n_before;) {
-    n_before = input_.size();
-    const State before = state_;
-    step();
-    if (state_ != before) n_before = ~size_t{0};
+  while (state_ == State::head) {  // more than one where the first is an interim one
+    const HeadEnd end = find_head_end(input_);
+    if (end.error) fail(end.error->sentence);
+    if (end.n_bytes == 0) return;
+    read_head(std::string_view(input_).substr(0, end.n_bytes));
+    input_.erase(0, end.n_bytes);
   }
+  take_body_bytes();
   if (is_complete() && !input_.empty()) fail("bytes follow its end");
 }
 
@@ -60,62 +47,37 @@ void HttpResponse::end() {
 }
 
 std::string HttpResponse::header(std::string_view name) const {
-  const auto found = std::ranges::find(
-      headers_, name, [](const auto& entry) { return std::string_view(entry.first); });
+  const auto found = std::ranges::find_if(
+      headers_, [&](const auto& field) { return equals_ignoring_case(field.first, name); });
   return found == headers_.end() ? "" : found->second;
 }
 
-void HttpResponse::step() {
-  std::string line;
-  switch (state_) {
-    case State::head:
-      return read_head();
-    case State::length:
-      take_bytes();
-      if (left_bytes_ == 0) state_ = State::complete;
-      return;
-    case State::chunk_size:
-      if (next_line(line)) read_chunk_size(line);
-      return;
-    case State::chunk:
-      take_bytes();
-      if (left_bytes_ == 0) state_ = State::chunk_end;
-      return;
-    case State::chunk_end:
-      if (!next_line(line)) return;
-      if (!line.empty()) fail("a chunk is longer than it says");
-      state_ = State::chunk_size;
-      return;
-    case State::trailer:
-      if (next_line(line) && line.empty()) state_ = State::complete;
-      return;
-    case State::until_end:
-      body_.append(std::exchange(input_, ""));
-      return;
-    case State::complete:
-      return;
+void HttpResponse::take_body_bytes() {
+  u64 n = input_.size();
+  if (state_ == State::chunks) {
+    n = chunks_.take(input_, body_, ~u64{0});
+    if (chunks_.state() == ChunkedBody::State::bad) fail("its chunks have another form");
+    if (chunks_.state() == ChunkedBody::State::done) state_ = State::complete;
+  } else if (state_ == State::length) {
+    n = std::min(left_bytes_, n);
+    body_.append(input_, 0, n);
+    left_bytes_ -= n;
+    if (left_bytes_ == 0) state_ = State::complete;
+  } else if (state_ == State::until_end) {
+    body_.append(input_);
+  } else {
+    return;
   }
+  input_.erase(0, n);
 }
 
-void HttpResponse::read_head() {
-  constexpr std::string_view kEnd = "\r\n\r\n";
-  const size_t end = input_.find(kEnd);
-  if (std::min(end, input_.size()) > kHeadBytesMax) fail("its head is longer than 64 KiB");
-  if (end == std::string::npos) return;
-  const std::string head = input_.substr(0, end + 2);
-  input_.erase(0, end + kEnd.size());
+void HttpResponse::read_head(std::string_view head) {
+  read_status_line(first_line(head));
   headers_.clear();
-  for (size_t begin = 0; begin < head.size();) {
-    const size_t line_end = head.find("\r\n", begin);
-    const std::string_view line(head.data() + begin, line_end - begin);
-    if (begin == 0) {
-      read_status_line(line);
-    } else {
-      const size_t colon = line.find(':');
-      if (colon == 0 || colon == std::string_view::npos) fail("a header field has no name");
-      headers_.emplace_back(lowered(line.substr(0, colon)), trimmed(line.substr(colon + 1)));
-    }
-    begin = line_end + 2;
+  for (auto line = next_part(head, "\r\n"); !line.empty(); line = next_part(head, "\r\n")) {
+    const auto field = read_field(line);
+    if (!field) fail("bad header field");
+    headers_.emplace_back(field->name, field->value);
   }
   choose_body();
 }
@@ -129,43 +91,20 @@ void HttpResponse::read_status_line(std::string_view line) {
 }
 
 void HttpResponse::choose_body() {
-  const std::string coding = lowered(header("transfer-encoding")),
-                    length = header("content-length");
+  const std::string coding = header("transfer-encoding"), length = header("content-length");
   if (status_ < 200) {  // another head follows
     state_ = State::head;
   } else if (status_ == 204 || status_ == 304) {
     state_ = State::complete;
   } else if (!coding.empty()) {
-    if (coding != "chunked") fail("its transfer coding is unknown");
-    state_ = State::chunk_size;
+    if (!equals_ignoring_case(coding, "chunked")) fail("its transfer coding is unknown");
+    state_ = State::chunks;
   } else if (!length.empty()) {
     left_bytes_ = number_of(length, 10, "its length is no number");
     state_ = left_bytes_ > 0 ? State::length : State::complete;
   } else {
     state_ = State::until_end;
   }
-}
-
-void HttpResponse::take_bytes() {
-  const size_t n = static_cast<size_t>(std::min<u64>(left_bytes_, input_.size()));
-  body_.append(input_, 0, n);
-  input_.erase(0, n);
-  left_bytes_ -= n;
-}
-
-void HttpResponse::read_chunk_size(std::string_view line) {
-  const std::string_view digits = trimmed(line.substr(0, line.find(';')));
-  left_bytes_ = number_of(digits, 16, "the size of a chunk is no number");
-  state_ = left_bytes_ > 0 ? State::chunk : State::trailer;
-}
-
-bool HttpResponse::next_line(std::string& line) {
-  const size_t end = input_.find("\r\n");
-  if (std::min(end, input_.size()) > kHeadBytesMax) fail("a line is longer than 64 KiB");
-  if (end == std::string::npos) return false;
-  line = input_.substr(0, end);
-  input_.erase(0, end + 2);
-  return true;
 }
 
 }  // namespace tarn::tools

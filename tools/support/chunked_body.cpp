@@ -1,9 +1,9 @@
-#include "tools/tarnd/chunked_body.h"
+#include "tools/support/chunked_body.h"
 
 #include <algorithm>
 #include <charconv>
 
-namespace tarn::daemon {
+namespace tarn::tools {
 
 u64 ChunkedBody::take(std::string_view bytes, std::string& body, u64 bytes_max) {
   u64 n = 0;
@@ -65,4 +65,4 @@ void ChunkedBody::end_line() {
   part_ = n_left_ == 0 ? Part::trailer : Part::data;
 }
 
-}  // namespace tarn::daemon
+}  // namespace tarn::tools

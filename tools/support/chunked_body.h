@@ -7,7 +7,7 @@
 
 #include "platform/base/types.h"
 
-namespace tarn::daemon {
+namespace tarn::tools {
 
 class ChunkedBody {
  public:
@@ -32,4 +32,4 @@ class ChunkedBody {
   u64 n_trailer_ = 0;
 };
 
-}  // namespace tarn::daemon
+}  // namespace tarn::tools

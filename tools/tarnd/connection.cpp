@@ -202,7 +202,7 @@ void Connection::begin_request(const Head& head) {
   Request& request = exchange_->request;
   request.query = head.query;
   n_body_left_ = head.content_bytes.value_or(0);
-  chunks_ = head.is_chunked ? std::make_unique<ChunkedBody>() : nullptr;
+  chunks_ = head.is_chunked ? std::make_unique<tools::ChunkedBody>() : nullptr;
   std::optional<HttpError> error = handler_.on_head(head, request);
   if (!error && n_body_left_ > handler_.limits().body_bytes_max) {
     error = HttpError{.status = 413,
@@ -239,9 +239,9 @@ bool Connection::advance_body() {
   evbuffer_drain(input, n_taken);
   if (chunks_ == nullptr) {
     if (n_body_left_ > 0) return true;
-  } else if (chunks_->state() != ChunkedBody::State::done) {
-    if (chunks_->state() == ChunkedBody::State::more) return true;
-    const bool is_bad = chunks_->state() == ChunkedBody::State::bad;
+  } else if (chunks_->state() != tools::ChunkedBody::State::done) {
+    if (chunks_->state() == tools::ChunkedBody::State::more) return true;
+    const bool is_bad = chunks_->state() == tools::ChunkedBody::State::bad;
     refuse(error_of(is_bad ? HeadError{400, "bad chunked body"}
                            : HeadError{413, "the body is longer than daemon.body_bytes_max"}),
            false);

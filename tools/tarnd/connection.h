@@ -16,7 +16,7 @@
 #include <memory>
 #include <string_view>
 
-#include "tools/tarnd/chunked_body.h"
+#include "tools/support/chunked_body.h"
 #include "tools/tarnd/exchange.h"
 #include "tools/tarnd/http_head.h"
 
@@ -108,7 +108,7 @@ class Connection {
   u64 n_dropped_ = 0;
   std::shared_ptr<Exchange> exchange_;
   u64 n_body_left_ = 0;
-  std::unique_ptr<ChunkedBody> chunks_;
+  std::unique_ptr<tools::ChunkedBody> chunks_;
 };
 
 }  // namespace tarn::daemon

@@ -7,33 +7,8 @@ namespace {
 
 using Refused = std::optional<HeadError>;
 
-constexpr std::string_view kLineEnd = "\r\n";
-
-bool is_token_char(char c) {
-  constexpr std::string_view kOthers = "!#$%&'*+-.^_`|~";
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         kOthers.find(c) != std::string_view::npos;
-}
-bool is_token(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, is_token_char);
-}
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
-bool is_value_char(char c) { return c == '\t' || (static_cast<u8>(c) >= ' ' && c != '\x7f'); }
-
-std::string_view without_blanks(std::string_view text) {
-  const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
-  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-// Takes the text before the next separator.
-std::string_view next_part(std::string_view& rest, std::string_view separator) {
-  const size_t end = std::min(rest.find(separator), rest.size());
-  const std::string_view part = rest.substr(0, end);
-  rest.remove_prefix(std::min(rest.size(), end + separator.size()));
-  return part;
-}
+using tools::next_part;
+using tools::without_blanks;
 
 Refused read_target(std::string_view target, Head& head) {
   if (target.starts_with("http://")) {  // absolute form, which a server must take
@@ -53,7 +28,7 @@ Refused read_target(std::string_view target, Head& head) {
 Refused read_request_line(std::string_view line, Head& head) {
   head.method = next_part(line, " ");
   const std::string_view target = next_part(line, " ");
-  if (!is_token(head.method)) return HeadError{400, "bad request line"};
+  if (!tools::is_token(head.method)) return HeadError{400, "bad request line"};
   if (line != "HTTP/1.1" && line != "HTTP/1.0") {
     const bool is_other = line.size() == 8 && line.starts_with("HTTP/") && line[6] == '.';
     return HeadError{is_other ? 505 : 400, "only HTTP/1.1 and HTTP/1.0 are spoken here"};
@@ -126,14 +101,10 @@ Refused note_field(const HeadField& field, Head& head) {
 
 Refused read_field(std::string_view line, Head& head) {
   if (head.n_fields == kHeadFieldsMax) return HeadError{431, "too many header fields"};
-  const size_t colon = line.find(':');
-  if (colon == std::string_view::npos || !is_token(line.substr(0, colon))) {
-    return HeadError{400, "bad header field"};
-  }
-  const HeadField field{line.substr(0, colon), without_blanks(line.substr(colon + 1))};
-  if (!std::ranges::all_of(field.value, is_value_char)) return HeadError{400, "bad header field"};
-  head.fields[head.n_fields++] = field;
-  return note_field(field, head);
+  const auto field = tools::read_field(line);
+  if (!field) return HeadError{400, "bad header field"};
+  head.fields[head.n_fields++] = *field;
+  return note_field(*field, head);
 }
 
 // Checks the fields that decide who asks: two programs could read different ones of several.
@@ -153,10 +124,6 @@ Refused check_single(const Head& head) {
 
 }  // namespace
 
-bool equals_ignoring_case(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
-}
-
 std::string_view Head::field(std::string_view name) const {
   for (u32 i = 0; i < n_fields; ++i) {
     if (equals_ignoring_case(fields[i].name, name)) return fields[i].value;
@@ -170,32 +137,10 @@ u32 Head::count(std::string_view name) const {
   return n;
 }
 
-HeadEnd find_head_end(std::string_view bytes) {
-  // RFC 9112, 2.2: one empty line before a request is ignored.
-  const u64 begin = bytes.starts_with(kLineEnd) ? kLineEnd.size() : 0;
-  const std::string_view head = bytes.substr(0, kHeadBytesMax);
-  for (u64 i = begin; i < head.size(); ++i) {
-    const char c = head[i];
-    if (c == '\n' && (i == 0 || head[i - 1] != '\r'))
-      return {0, HeadError{400, "a line without CR"}};
-    if (c == '\n' && i >= begin + 3 && head[i - 2] == '\n') return {i + 1, {}};
-    if (c == '\n' && i == begin + 1) return {0, HeadError{400, "an empty line before the request"}};
-    if (i > 0 && head[i - 1] == '\r' && c != '\n' && i > begin) {
-      return {0, HeadError{400, "a CR within a line"}};
-    }
-    if (c != '\r' && c != '\n' && !is_value_char(c)) {
-      return {0, HeadError{400, "a control character in the head"}};
-    }
-  }
-  if (bytes.size() >= kHeadBytesMax) return {0, HeadError{431, "the head is too long"}};
-  return {};
-}
-
 Refused read_head(std::string_view bytes, Head& head) {
-  if (bytes.starts_with(kLineEnd)) bytes.remove_prefix(kLineEnd.size());
-  Refused first = read_request_line(next_part(bytes, kLineEnd), head);
+  Refused first = read_request_line(tools::first_line(bytes), head);
   while (!bytes.empty()) {
-    const std::string_view line = next_part(bytes, kLineEnd);
+    const std::string_view line = next_part(bytes, "\r\n");
     if (line.empty()) break;
     const Refused refused = read_field(line, head);
     if (!first) first = refused;

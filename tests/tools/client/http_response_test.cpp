@@ -10,6 +10,7 @@
 
 #include "tests/support/seed.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/http_text.h"
 
 namespace tarn::tools::http_response_test {
 namespace {
@@ -110,13 +111,13 @@ TEST_CASE("a head, or a line, without an end is refused, and nothing grows with 
     const std::string more(1024, '1');
     u64 n = 0;
     const auto feed_more = [&] {
-      while (n <= 2 * HttpResponse::kHeadBytesMax) {
+      while (n <= 2 * kHeadBytesMax) {
         response.feed(more);
         n += more.size();
       }
     };
     CHECK_THROWS_AS(feed_more(), Failure);
-    CHECK(n <= HttpResponse::kHeadBytesMax + more.size());
+    CHECK(n <= kHeadBytesMax + more.size());
   }
 }
 

@@ -1,12 +1,12 @@
 // Goal    A chunked body is the same in whatever pieces it comes, and nothing but RFC 9112's form.
 // Method  A table, each whole, by bytes and cut at every place.
-#include "tools/tarnd/chunked_body.h"
+#include "tools/support/chunked_body.h"
 
 #include <doctest/doctest.h>
 
 #include <string>
 
-namespace tarn::daemon::chunked_body_test {
+namespace tarn::tools::chunked_body_test {
 namespace {
 
 using State = ChunkedBody::State;
@@ -70,4 +70,4 @@ TEST_CASE("chunked bodies in one, two and all pieces") {
 }
 
 }  // namespace
-}  // namespace tarn::daemon::chunked_body_test
+}  // namespace tarn::tools::chunked_body_test
