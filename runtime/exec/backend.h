@@ -47,16 +47,17 @@ class Backend {
   virtual void begin_step(const step::Batch& batch) = 0;
   // Sets of each run how many of its groups need no frame, as they stay on the device.
   virtual void note_kept_groups(const step::Batch& batch) const = 0;
-  // Whether it stops half way when the step's host says no. Then is_abandoned() until the next step
-  // begins: ops do nothing any more, and what the step left means nothing.
+  // Returns whether it stops half way when the step's host says no. Then is_abandoned() until the
+  // next step begins: ops do nothing any more, and what the step left means nothing.
   virtual bool may_abandon() const = 0;
   virtual bool is_abandoned() const = 0;
   // out[i] = row tokens[i] of the table, for all rows of the step
   virtual void embed(const model::WeightMatrix& table, const step::Batch& batch, Rows out) = 0;
   virtual void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) = 0;
-  // The same for each of n_heads heads of head_dim, in place.
+  // Normalises each of n_heads heads of head_dim, in place.
   virtual void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) = 0;
-  // Several products of the same rows: out_j = x * w_j^T (+ bias_j). Fused: x is prepared once.
+  // Computes several products of the same rows: out_j = x * w_j^T (+ bias_j). Fused: x is prepared
+  // once.
   virtual void project(Rows x, u32 n, std::span<const Projection> projections) = 0;
   virtual void project_add(const ResidualProjection& projection, u32 n) = 0;
   virtual void rope(Rows q, Rows k, u32 n) = 0;

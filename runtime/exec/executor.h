@@ -27,7 +27,7 @@ class Executor {
  public:
   void open(const ExecutorArgs& args);
   void close() { forward_ = {}; }
-  // A step as a processor captures it.
+  // Returns a step as a processor captures it.
   StepCapture capture() const { return {forward_, logit_rows_, args_.setup.logits}; }
   const char* isa() const { return forward_.backend->isa(); }
 
@@ -40,12 +40,12 @@ class Executor {
   // Adds rows at these slots of those of the sequence that come next, whose ids are `ids`. The run
   // completes all of them. Without logits.
   void add_at(step::Run run, std::span<const u32> ids, std::span<const u32> slots);
-  // The rows' embeddings, where they are in the file.
+  // Reads the rows' embeddings, where they are in the file.
   Result<void> read_embeddings();
   // Runs that have chunks of their KV on the device need no frames for them.
   void note_kept_groups() { forward_.backend->note_kept_groups(batch_); }
   void run_layers(step::StepHost* host);
-  // Whether the host has said no, and the layers mean nothing.
+  // Returns whether the host has said no, and the layers mean nothing.
   bool is_abandoned() const { return forward_.backend->is_abandoned(); }
   bool may_abandon() const { return forward_.backend->may_abandon(); }
   // After finish() V of the check run at its layer, [n_rows, n_kv_heads head_dim] of the host.
@@ -58,7 +58,8 @@ class Executor {
   Result<void> finish() { return forward_.backend->finish(); }
   Backend::Traffic take_traffic() { return forward_.backend->take_traffic(); }
 
-  // Of the i-th row of the last run_logits(): in a step that takes the best its summary, else all.
+  // Returns the summary of the i-th row of the last run_logits(): in a step that takes the best its
+  // summary, else all.
   kernels::LogitsSummary summary(u32 i) const { return forward_.backend->summary(i); }
   std::span<f32> logits(u32 i) const {
     return {from_row(args_.host_logits, i).data, args_.model->spec.n_vocab};

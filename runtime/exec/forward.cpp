@@ -87,8 +87,8 @@ void output_and_ffn(const ForwardArgs& args, const StepBuffers& b, u32 layer_idx
   backend.project_add({&layer.ffn_down, b.gate, b.normed, b.x}, n);
 }
 
-// The logit rows of the residual stream and of the heads' outputs, in other buffers: queries and
-// the normed rows are of no use any more. From here on these are the step's.
+// Keeps the logit rows of the residual stream and of the heads' outputs, in other buffers: queries
+// and the normed rows are of no use any more. From here on these are the step's.
 StepBuffers keep_logit_rows(const ForwardArgs& args) {
   const model::ModelSpec& spec = *args.spec;
   const StepBuffers& b = args.buffers;

@@ -16,13 +16,13 @@ namespace tarn::exec {
 class Home {
  public:
   virtual Processor& processor() = 0;
-  // The processor's memory, with room for what lies there of KV.
+  // Reserves the processor's memory, with room for what lies there of KV.
   virtual Result<void> reserve(const ProcessorArgs& args, const model::ModelDescription& model) = 0;
   // `tiers` is without frames, and without the store's memory: where KV lies there, this takes it
   // first of `store`.
   virtual Result<void> open_kv(kv::KvCache& kv, const kv::KvArgs& args, Carver& store,
                                const kv::TierArgs& tiers) = 0;
-  // What selection and blending do with KV where the host cannot reach it; nullptr: it can.
+  // Returns what selection and blending do with KV where the host cannot reach it; nullptr: it can.
   virtual method::DeviceIndexes* indexes() = 0;
   virtual method::ChunkDevice* chunks() = 0;
 
@@ -85,7 +85,7 @@ class Homes {
   // Before open; after a try that failed whether another one may succeed.
   void begin() { gpu_.pin_arena(false); }
   bool may_try_again();
-  // What the plan says: whether a GPU computes, and of how many frames KV has some of its groups.
+  // Chooses by the plan: whether a GPU computes, and of how many frames KV has some of its groups.
   void choose(bool has_gpu, u32 n_frames);
   Home& home() const { return *home_; }
   Processor& processor() const { return home_->processor(); }

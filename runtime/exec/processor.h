@@ -1,5 +1,5 @@
-// What computes an engine's steps, and the memory that it computes in: a CPU in the arena, or a GPU
-// in slabs of its own. home.h chooses one at open. The calls stand here in the order in which
+// A processor of an engine's steps, and the memory that it computes in: a CPU in the arena, or a
+// GPU in slabs of its own. home.h chooses one at open. The calls stand here in the order in which
 // open() makes them.
 //
 //   thread   the engine's
@@ -97,7 +97,7 @@ struct ProcessorFacts {
 
 class Processor {
  public:
-  // Whose memory the arena is to be. Called with the device that is lent, and the plan's.
+  // Returns whose memory the arena is to be. Called with the device that is lent, and the plan's.
   virtual ArenaUse arena_use(Device* lent, const DeviceFacts& planned) = 0;
   // Reserves its own memory, of it n_groups of KV, and readies what it reaches of the host's.
   virtual Result<void> reserve(const ProcessorArgs& args, const model::ModelDescription& model,
@@ -105,13 +105,13 @@ class Processor {
   // Frames of KV in the host's memory, and what is gathered of them: it reaches them from now on.
   virtual Result<void> reach_frames(std::span<std::byte> frames, std::span<std::byte> gathered) = 0;
   virtual Result<model::Weights> load_weights(model::LoadArgs load) = 0;
-  // The host's memory for what is sampled from.
+  // Returns the host's memory for what is sampled from.
   virtual Carver& sampling() = 0;
   virtual Result<StepSetup> open(const model::Weights& weights, Rows host_logits) = 0;
   // Whatever a first step would load or capture is there from now on.
   virtual Result<void> warm_up(const StepCapture& capture, FirstSteps& steps) = 0;
   virtual ProcessorFacts facts() const = 0;
-  // The engine is lost with its device.
+  // Gives the engine up, which is lost with its device.
   virtual void give_up() = 0;
   // Called by any thread, when no step runs.
   virtual void close() = 0;

@@ -12,7 +12,7 @@
 
 namespace tarn::exec {
 
-// What the backend computes in.
+// The memory that the backend computes in.
 struct StepMemory {
   u64 d_q = 0;    // n_heads * head_dim
   u64 d_qkv = 0;  // (n_heads + 2 * n_kv_heads) * head_dim
@@ -47,7 +47,7 @@ struct StepMemory {
   }
 };
 
-// What the host knows of its rows.
+// The host's view of its rows.
 struct StepRows {
   std::span<u32> tokens;      // [rows_max]
   std::span<u32> positions;   // [rows_max]

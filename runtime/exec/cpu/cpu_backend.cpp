@@ -37,7 +37,7 @@ void CpuBackend::attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows 
   }
 }
 
-// What is read of chosen slots is counted where they are chosen.
+// Counts what whole parts read; chosen slots are counted where they are chosen.
 void CpuBackend::count_kv(const step::Batch& batch) {
   const u64 token_bytes =
       2 * kernels::kv_vector_bytes(args_.kv_type, args_.spec->head_dim) * args_.spec->n_kv_heads;
@@ -91,7 +91,7 @@ void CpuBackend::attend_part(const Attended& a, const step::KvPart& part) {
   });
 }
 
-// All slots, with no pages yet.
+// Makes the arguments for all slots, with no pages yet.
 kernels::AttnArgs CpuBackend::attn_args(const Attended& a, const step::Run& run, u32 kv_head,
                                         u32 block, u32 worker_idx) const {
   const model::ModelSpec& spec = *args_.spec;

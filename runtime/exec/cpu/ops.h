@@ -90,7 +90,7 @@ class CpuOps : public Backend {
 
   Rows summarized_{};  // rows of as many logits as their stride
   step::StepHost* host_ = nullptr;
-  std::atomic<bool> abandoned_{false};  // no order: whoever sees it late computes a task in vain
+  std::atomic<bool> abandoned_{false};  // no order: a late look costs a task
 };
 
 }  // namespace tarn::exec

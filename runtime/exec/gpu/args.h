@@ -1,4 +1,4 @@
-// What a GPU backend is given: the plan's memory, the device's part and the host's.
+// The parts that a GPU backend is given: the plan's memory, the device's part and the host's.
 #pragma once
 
 #include "kernels/gpu_table.h"
@@ -28,7 +28,7 @@ struct GpuBackendArgs {
   bool quantizes = false;               // some layer's product reads quantised rows
   const GpuMemory* memory = nullptr;
   GpuHostMemory host{};
-  // Of KV over memory and disk: where its frames begin, as the host sees it and the device.
+  // The begin of the frames, for KV over memory and disk, as the host sees it and the device.
   const std::byte* frames = nullptr;
   u64 frames_on_device = 0;
 

@@ -99,7 +99,7 @@ void GpuChooser::code_new_keys(u32 row) {
        .rows = &step_.on_device().choices[row].rows});
 }
 
-// The places that each KV head chooses of the middle.
+// Chooses the tokens of the middle for each KV head.
 void GpuChooser::choose(u32 cache_layer, u32 row, const f32* q) {
   const GpuSelectMemory& mine = step_.regions().select;
   const GpuChoice* choice = step_.on_device().choices.data() + row;

@@ -12,7 +12,7 @@ class GpuChooser {
   explicit GpuChooser(GpuStep* step) : step_(*step) {}
 
   bool is_on() const { return step_.sizes().choosing_rows() > 0; }
-  // The tables whose groups are what the rows of a launch gather, the same for every layer; once.
+  // Fills, once, the tables whose groups the rows of a launch gather, the same for every layer.
   void place_gathered();
   // Into the step's state: what each row attends to, that is what it sees or what it gathers.
   void write_choices(const step::Batch& batch);

@@ -80,9 +80,9 @@ void GpuBackend::write_state(const step::Batch& batch) {
                        .sin = state.sin.data()});
 }
 
-// Where the step's rows are written: frames of the host. Else the part of a sequence's tables that
-// is not on the device yet: mostly nothing, and a new group of every layer where the row before
-// filled one.
+// Sends the addresses of the frames of the host that the step's rows are written to; else the part
+// of a sequence's tables that is not on the device yet: mostly nothing, and a new group of every
+// layer where the row before filled one.
 void GpuBackend::send_groups(const step::Batch& batch, const step::Run& run) {
   const u32 table = step_.sizes().table_of(run);
   if (!parts_.is_on()) {
@@ -106,7 +106,7 @@ void GpuBackend::kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Ro
                                                 .rows_max = batch.n_rows});
 }
 
-// What is read of slots that the host chose is counted where they are chosen.
+// Counts what whole parts read; slots that the host chose are counted where they are chosen.
 void GpuBackend::count_kv(const step::Batch& batch) {
   const kv::GroupShape& group = step_.sizes().group;
   const u64 token_bytes = group.page_bytes() * step_.spec().n_kv_heads / group.page_tokens;

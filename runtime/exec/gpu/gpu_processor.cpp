@@ -83,8 +83,8 @@ Result<model::Weights> GpuProcessor::load_weights(model::LoadArgs load) {
   return loaded;
 }
 
-// The thread that closes may be another than the engine's (of an Instance it is not). What a lost
-// device answers here is of no use any more.
+// Closes the device. The thread that closes may be another than the engine's (of an Instance it is
+// not). Answers of a lost device are of no use any more.
 void GpuProcessor::close() {
   if (backend_args_.device == nullptr) return;  // nothing was reserved
   (void)device().bind_thread();
@@ -112,8 +112,8 @@ Unexpected GpuProcessor::refused(const Error& error) {
   return fail(error);
 }
 
-// How fast the GPU reads its two kinds of memory on this box, in the plan's own: the largest slab
-// and the arena, before anything is in them.
+// Measures how fast the GPU reads its two kinds of memory on this box, in the plan's own: the
+// largest slab and the arena, before anything is in them.
 Result<void> GpuProcessor::measure_memory() {
   const DeviceFacts& facts = device().facts();
   const std::span<std::byte> host = args_.arena;
@@ -211,12 +211,12 @@ Result<void> GpuProcessor::capture_graphs(const StepCapture& capture) {
   return backend_.finish();
 }
 
-// What the driver took beside our slabs. A GPU's own memory is held against the limit that the plan
-// counted. An integrated GPU's is the system's: what other processes took meanwhile is in the
-// figure, so the figure is told alone, and what is left has to be the headroom.
+// Checks what the driver took beside our slabs. A GPU's own memory is held against the limit that
+// the plan counted. An integrated GPU's is the system's: what other processes took meanwhile is in
+// the figure, so the figure is told alone, and what is left has to be the headroom.
 Result<void> GpuProcessor::check_driver_bytes() {
   const DeviceFacts& facts = device().facts();
-  // Of pinned memory the device knows itself.
+  // The device knows its pinned memory itself.
   TARN_TRY(const u64 driver_bytes, device().driver_bytes(pins_arena_ ? 0 : args_.host_bytes));
   driver_bytes_ = driver_bytes;
   const u64 limit_bytes = args_.driver_bytes_max;

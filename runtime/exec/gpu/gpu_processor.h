@@ -17,7 +17,7 @@ class GpuProcessor final : public Processor {
   GpuProcessor(const GpuProcessor&) = delete;
   GpuProcessor& operator=(const GpuProcessor&) = delete;
 
-  // A driver may refuse to register the host's memory. Then the arena has to be the driver's own.
+  // Makes the arena the driver's own where the driver refuses to register the host's memory.
   void pin_arena(bool pins) {
     pins_arena_ = pins;
     registration_refused_ = false;

@@ -16,7 +16,7 @@ void GpuGraphs::close() {
   destroy(choosing_);
 }
 
-// The graph of the smallest buckets that hold a step.
+// Returns the graph of the smallest buckets that hold a step.
 GpuGraph*& GpuGraphs::graph(u32 n_rows, u32 n_spans) {
   const auto rows_idx = static_cast<u32>(std::countr_zero(std::bit_ceil(n_rows)));
   const auto spans_idx = static_cast<u32>(std::countr_zero(std::bit_ceil(n_spans)));

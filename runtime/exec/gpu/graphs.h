@@ -22,9 +22,9 @@ class GpuGraphs {
   Result<void> end();
   // Launches each graph over no rows, which leave nothing, and waits for it.
   Result<void> warm();
-  // Whether the step is one of a graph's, which is then on its way.
+  // Returns whether the step is one of a graph's, which is then on its way.
   bool launch(const step::Batch& batch);
-  // Of the one that is captured.
+  // Returns whether the graph that is captured chooses.
   bool chooses() const { return chooses_; }
   u32 n_spans() const { return n_spans_; }
 

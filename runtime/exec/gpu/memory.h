@@ -30,7 +30,7 @@ class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
   DeviceSlab largest_slab() const { return slabs_.largest(); }
   const GpuRegions& regions() const { return regions_; }
 
-  // The idx-th layer's stripe that stays on the device.
+  // Returns the idx-th layer's stripe that stays on the device.
   u8* stripe(u32 idx) const;
 
   // Opens the way in, through the staging memory that the loader leaves; closed by release() or

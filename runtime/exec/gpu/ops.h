@@ -6,7 +6,7 @@
 //             writes, those write the quantised form too; q and k turn in one launch; the output
 //             and down products add to the residual stream themselves. 11 launches a layer
 //   greedy    a step that takes the best of each row brings its summary, 12 bytes a 2,048 logits,
-//             instead of the logits; a graph has that kernel too, with no rows where nobody asks
+//             instead of the logits; a graph has that kernel too, with no rows where no run asks
 #pragma once
 
 #include <span>
@@ -36,8 +36,8 @@ class GpuOps : public Backend {
   Traffic take_traffic() override;
 
  protected:
-  // Where an op that writes rows of k elements at x leaves their quantised form as well, if a
-  // product may want it. Every op that writes rows forgets the one before.
+  // Returns where an op that writes rows of k elements at x leaves their quantised form as well, if
+  // a product may want it. Every op that writes rows forgets the one before.
   kernels::GpuQuantized acts_for(Rows x, u64 k);
   void forget_acts() { quantized_ = nullptr; }
 

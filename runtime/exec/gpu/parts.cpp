@@ -14,7 +14,7 @@ constexpr u64 kNapNs = 20'000;
 
 }  // namespace
 
-// Where the groups of a stripe and those of gathered slots lie, once.
+// Writes, once, where the groups of a stripe and those of gathered slots lie.
 Result<void> GpuParts::open() {
   TARN_TRY(host_part_, step_.device().create_event());
   const u64 group_bytes = sizes().group.group_bytes();
@@ -57,7 +57,7 @@ void GpuParts::attend(const Attended& a) {
       run.selects ? attend_chosen(a, run) : attend_whole(a, run);
     }
     if (run.state != step::RunState::failed) continue;
-    // Nobody will look at these rows, and nothing in them may disturb the others.
+    // No op uses these rows, and nothing in them may disturb the others.
     for (u32 row = run.row_begin; row < run.row_begin + run.n_rows; ++row) {
       step_.device().fill(DevicePtr<f32>(from_row(a.out, row).data).as<std::byte>(), 0, row_bytes,
                           step_.stream());
@@ -72,7 +72,7 @@ kernels::GpuQuantized GpuParts::acts(const Attended& a, u32 row) const {
   return a.leaves_acts ? step_.acts_from(row, d_out) : kernels::GpuQuantized{};
 }
 
-// All slots of a run's rows, a stripe at a time; the state between two is each row's.
+// Attends all slots of a run's rows, a stripe at a time; the state between two is each row's.
 void GpuParts::attend_whole(const Attended& a, step::Run& run) {
   const model::ModelSpec& spec = step_.spec();
   method::PartSource& source = *step_.args().parts;
@@ -130,8 +130,8 @@ u32 GpuParts::n_kept_groups(const step::Run& run) const {
   return keeps ? kept_.n_kept_groups(run.session, *run.sequence) : 0;
 }
 
-// A stripe's groups to where attention takes them. False where the run has failed, or the device is
-// lost.
+// Copies a stripe's groups to where attention takes them. False where the run has failed, or the
+// device is lost.
 bool GpuParts::stage(step::Run& run, u32 cache_layer, const Stripe& stripe) {
   method::PartSource& source = *step_.args().parts;
   const u64 payload_bytes = step_.sizes().group.page_bytes() * step_.spec().n_kv_heads;
@@ -154,7 +154,7 @@ bool GpuParts::stage(step::Run& run, u32 cache_layer, const Stripe& stripe) {
   return true;
 }
 
-// Of the run's last row.
+// Brings the query of the run's last row.
 bool GpuParts::bring_query(const step::Run& run, step::Rows q) {
   const u32 row = run.row_begin + run.n_rows - 1;
   const u64 n = u64{step_.spec().n_heads} * step_.spec().head_dim;
@@ -163,8 +163,8 @@ bool GpuParts::bring_query(const step::Run& run, step::Rows q) {
   return wait_for_host_part();
 }
 
-// The host chooses by its copy of the query and gathers; K and V of a head's slots come to pages of
-// its own, one head behind the other.
+// Attends chosen slots. The host chooses by its copy of the query and gathers; K and V of a head's
+// slots come to pages of its own, one head behind the other.
 void GpuParts::attend_chosen(const Attended& a, step::Run& run) {
   const GpuBackendArgs& args = step_.args();
   if (!bring_query(run, a.q)) return;  // and what was copied before may be overwritten

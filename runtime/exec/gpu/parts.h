@@ -19,7 +19,7 @@ class GpuParts {
   void close();
   bool is_on() const { return step_.sizes().in_stripes; }
   void begin_step(const step::Batch& batch);
-  // What one attention reads and leaves.
+  // The inputs and outputs of one attention.
   struct Attended {
     const step::Batch& batch;
     u32 cache_layer;
@@ -27,7 +27,7 @@ class GpuParts {
     bool leaves_acts;
   };
   void attend(const Attended& a);
-  // Of a run that reads everything: groups from the first on that stay on the device.
+  // Counts the groups, from the first on, that stay on the device for a run that reads everything.
   u32 n_kept_groups(const step::Run& run) const;
   u64 n_stripes_kept() const { return n_stripes_kept_; }  // that attention found there
 

@@ -1,4 +1,4 @@
-// What a GPU's steps take, of its memory and of the host's. Each region's struct has one carve().
+// The memory of a GPU's steps, on the device and on the host. Each region's struct has one carve().
 // It counts for the plan, and carves the device's addresses or the mirror's bytes.
 //
 //   KV      all of it in the GPU's memory; or over memory and disk (in_stripes). Then groups pass
@@ -50,9 +50,9 @@ struct GpuSizes {
     return n_chosen_max > 0 && !in_stripes ? std::min(sessions_max, kGpuAttnRowsMax) : 0;
   }
   u32 n_selecting() const { return choosing_rows() > 0 ? sessions_max : 0; }
-  // Of a row and KV head.
+  // Counts the pages of a row and KV head.
   u32 gathered_pages() const { return static_cast<u32>(ceil_div(n_chosen_max, group.page_tokens)); }
-  // Of KV that comes to the host at a time, to be clustered; 0: nothing is.
+  // Counts the groups of KV that come to the host at a time, to be clustered; 0: nothing is.
   u32 key_groups() const {
     if (choosing_rows() == 0 || !codes.exist()) return 0;
     return static_cast<u32>(

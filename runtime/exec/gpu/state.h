@@ -19,8 +19,8 @@ constexpr u32 gpu_step_rows(u32 rows_max) {
   return static_cast<u32>(align_up(rows_max, kernels::kGpuMatvecRowsMax));
 }
 
-// What a row that selects has to know: of its index, and of the slots that it reads. Zeros for one
-// that does not.
+// The facts that a row that selects has to know: of its index, and of the slots that it reads.
+// Zeros for one that does not.
 struct GpuChoice {
   kernels::GpuPqNewRows rows;
   kernels::GpuSegments segments;

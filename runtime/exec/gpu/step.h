@@ -1,4 +1,4 @@
-// What the parts of a GPU backend share within a step: its stream, and the step's state, which goes
+// Shared by the parts of a GPU backend within a step: its stream, and the step's state, which goes
 // to the device in one copy. Kernels read there what changes from step to step, so a captured graph
 // serves any.
 //
@@ -46,16 +46,16 @@ class GpuStep {
                           std::as_bytes(std::span(from, n)), stream_);
     progress_.note();
   }
-  // Where a step of so many rows has its state, and sends it.
+  // Decides where a step of so many rows has its state, and sends it.
   void place_state(u32 n_rows);
   void send_state() { send(regions().step.state.data(), host().state.data(), state_bytes_); }
   const GpuState& on_device() const { return device_state_; }
   const GpuState& on_host() const { return host_state_; }
   // Sends where groups [begin, end) of all layers of the table's sequence lie.
   void send_groups(u32 table, const kv::Sequence& sequence, u32 begin, u32 end);
-  // Where kernels read that there are n rows; in a graph, as many as its step has.
+  // Returns where kernels read that there are n rows; in a graph, as many as its step has.
   const u32* count(u32 n) const;
-  // The sessions' KV, from this row of the step on.
+  // Returns the sessions' KV, from this row of the step on.
   kernels::GpuPages pages(u32 cache_layer, u32 row) const;
   // Rows of quantised activations, k elements each.
   kernels::GpuQuantized acts_from(u32 row, u64 k) const;
@@ -73,7 +73,7 @@ class GpuStep {
   std::array<u64, 2> usual_wait_ns_{};  // wait_done()'s
 };
 
-// What a launch of attention works with: all slots of its rows, or with states a part of them.
+// The arguments of a launch of attention: all slots of its rows, or with states a part of them.
 struct GpuAttnPart {
   kernels::GpuPages pages{};
   step::Rows q{}, out{};
