@@ -163,41 +163,6 @@ TEST_CASE("tokens without logprobs are the same tokens") {
   CHECK(std::ranges::all_of(answers[1].logprobs, [](float x) { return x < 0.0f; }));
 }
 
-TEST_CASE("sessions are generated side by side, read from their own threads") {
-  const SmallModel model("llama", "q4_k");
-  Host host(model.path(), "kv.context_tokens = 1024\ncpu.threads = 2\n");
-  std::vector<Answer> alone(4), together(4);
-  const auto ask = [&](u32 i, Answer* out) {
-    tarn_session* session = host.session();
-    const std::vector<u32> ids = test::random_ids(i, 10 + i);
-    REQUIRE(tarn_session_feed(session, ids.data(), ids.size()) == TARN_OK);
-    *out = run(session, 40);
-    tarn_session_destroy(session);
-  };
-  for (u32 i = 0; i < 4; ++i) ask(i, &alone[i]);
-  std::vector<std::thread> threads;
-  for (u32 i = 0; i < 4; ++i) threads.emplace_back(ask, i, &together[i]);
-  for (std::thread& thread : threads) thread.join();
-  for (u32 i = 0; i < 4; ++i) {
-    CHECK(alone[i].tokens == together[i].tokens);
-    CHECK(alone[i].text == together[i].text);
-  }
-  tarn_engine_status status = TARN_INIT(tarn_engine_status);
-  REQUIRE(tarn_engine_status_get(host.engine, &status) == TARN_OK);
-  CHECK(status.n_sessions == 0);
-  CHECK(status.kv_groups_free == status.kv_groups_max);
-  CHECK(status.n_decode_rows == 2 * 4 * 39);
-  CHECK(std::string(status.store) == "none");
-  CHECK(status.model_verified == 0);
-  // Of a host from before that field.
-  tarn_engine_status old = TARN_INIT(tarn_engine_status);
-  std::memset(old.store, 'x', sizeof old.store);
-  old.struct_size = offsetof(tarn_engine_status, store);
-  REQUIRE(tarn_engine_status_get(host.engine, &old) == TARN_OK);
-  CHECK(old.n_decode_rows == status.n_decode_rows);
-  CHECK(old.store[0] == 'x');
-}
-
 // Asserts where a plan reserves what it reads the file with.
 struct BrokenReserve final : Reserve {
   Result<ReserveOutcome> reserve(const ReserveArgs& args) override {

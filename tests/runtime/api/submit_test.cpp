@@ -1,6 +1,7 @@
 // Goal    a submitted call does what its blocking form does: the same out-parameters, tokens and
 //         errors; it is refused at once where its arguments are wrong by themselves; replies come
-//         once each, in the order of a session's calls; the 257th finds no place.
+//         once each; the 257th finds no place. (A session's calls are carried out in order:
+//         many_callers.)
 // Method  each form that the headers declare, in a table: on two worlds that are equal, blocking on
 //         one and submitted on the other; then the same on a destroyed session and without a store.
 #include <doctest/doctest.h>
@@ -30,7 +31,6 @@ using test::Held;
 using test::Host;
 using test::is_readable;
 using test::SmallModel;
-using test::take_next;
 using test::take_reply;
 
 constexpr tarn_part kChunk{.struct_size = sizeof(tarn_part),
@@ -360,106 +360,6 @@ TEST_CASE("256 calls are taken, the next finds no place, and each reply comes on
   }
   CHECK(take_reply(host.engine).request == &tags[kPlaces]);
   CHECK_FALSE(is_readable(host.engine));
-}
-
-TEST_CASE("calls of a session are carried out in order, texts or not, and others pass them by") {
-  const SmallModel model("llama", "f16");
-  Host host(model.path());
-  tarn_session* const session = host.session();
-  tarn_session* const other = host.session();
-  std::string text;
-  while (text.size() < 200'000) text += "baker bread\n";
-  const u32 id = 5;
-  u64 n = 0;
-  static char tags[6];
-  // Tokenizing takes far longer than what follows.
-  REQUIRE(tarn_submit_tokenize(host.engine, text.data(), text.size(), 0, nullptr, 0, &n,
-                               &tags[0]) == TARN_OK);
-  REQUIRE(tarn_submit_feed_text(session, "bakeri", 6, 0, &tags[1]) == TARN_OK);
-  REQUIRE(tarn_submit_truncate(session, 1, &tags[2]) == TARN_OK);
-  REQUIRE(tarn_submit_feed(session, &id, 1, &tags[3]) == TARN_OK);
-  REQUIRE(tarn_submit_generate(session, &kGenerate, &tags[4]) == TARN_OK);
-  REQUIRE(tarn_submit_feed(other, &id, 1, &tags[5]) == TARN_OK);
-  std::vector<void*> order;
-  tarn_event event;
-  u32 n_tokens = 0;
-  do {
-    REQUIRE(take_next(host.engine, &event) == TARN_OK);
-    if (event.type == TARN_EVENT_REPLY) order.push_back(event.request);
-    if (event.type != TARN_EVENT_REPLY) CHECK(order.size() == 6);  // replies come first
-    if (event.type == TARN_EVENT_TOKEN) ++n_tokens;
-  } while (event.type != TARN_EVENT_DONE);
-  CHECK(n_tokens == 5);
-  CHECK(n > 1000);
-  CHECK(order == std::vector<void*>{&tags[5], &tags[0], &tags[1], &tags[2], &tags[3], &tags[4]});
-  tarn_session_info info = TARN_INIT(tarn_session_info);
-  REQUIRE(tarn_session_info_get(session, &info) == TARN_OK);
-  CHECK(info.n_tokens == 2 + 5);
-}
-
-TEST_CASE("calls behind one that failed are not carried out, until its reply was taken") {
-  const SmallModel model("llama", "f16");
-  Host host(model.path());
-  tarn_session *const session = host.session(), *const other = host.session();
-  const u32 id = 5, no_token = 1u << 20;
-  REQUIRE(tarn_session_feed(session, &id, 1) == TARN_OK);
-  static char tags[7];
-  const auto feed = [&](tarn_session* to, const u32* token, u64 tag) {
-    REQUIRE(tarn_submit_feed(to, token, 1, &tags[tag]) == TARN_OK);
-  };
-  {
-    const Held held(host.engine);  // all of them stand in the queue, and then come at once
-    feed(session, &no_token, 0);
-    REQUIRE(tarn_submit_generate(session, &kGenerate, &tags[1]) == TARN_OK);
-    REQUIRE(tarn_submit_feed_text(session, "baker", 5, 0, &tags[2]) == TARN_OK);
-    REQUIRE(tarn_submit_wait(session, -1, &tags[3]) == TARN_OK);
-    feed(other, &id, 4);
-  }
-  REQUIRE(tarn_session_wait(other, -1) == TARN_OK);
-  feed(session, &id, 5);  // its failure is told, and not known yet
-  std::vector<int32_t> status(6, -1);
-  for (u32 i = 0; i < 6; ++i) {
-    const tarn_event reply = take_reply(host.engine);
-    status[static_cast<u64>(static_cast<char*>(reply.request) - tags)] = reply.status;
-  }
-  CHECK(status == std::vector<int32_t>{TARN_INVALID_REQUEST, TARN_CANCELLED, TARN_CANCELLED,
-                                       TARN_OK, TARN_OK, TARN_CANCELLED});
-  tarn_session_info info = TARN_INIT(tarn_session_info);
-  REQUIRE(tarn_session_info_get(session, &info) == TARN_OK);
-  CHECK(info.n_tokens == 1);
-  // Now it is known.
-  feed(session, &id, 0);
-  CHECK(take_reply(host.engine).status == TARN_OK);
-  // A destroy is carried out in any case.
-  feed(session, &no_token, 0);
-  REQUIRE(tarn_submit_destroy(session, &tags[6]) == TARN_OK);
-  CHECK(take_reply(host.engine).status == TARN_INVALID_REQUEST);
-  CHECK(take_reply(host.engine).status == TARN_OK);
-  CHECK(tarn_session_info_get(session, &info) == TARN_INVALID_REQUEST);
-}
-
-TEST_CASE("a cancel reaches what was submitted before it, and nothing later") {
-  const SmallModel model("llama", "f16");
-  Host host(model.path());
-  tarn_session* const session = host.session();
-  const std::vector<u32> ids = test::random_ids(3, 200);
-  tarn_event event;
-  {
-    const Held held(host.engine);
-    REQUIRE(tarn_submit_feed(session, ids.data(), ids.size(), nullptr) == TARN_OK);
-    REQUIRE(tarn_submit_generate(session, &kGenerate, nullptr) == TARN_OK);
-    CHECK(tarn_session_cancel(session) == TARN_OK);
-  }
-  do {
-    REQUIRE(take_next(host.engine, &event) == TARN_OK);
-  } while (event.type != TARN_EVENT_DONE);
-  CHECK(event.finish == TARN_FINISH_CANCELLED);
-  REQUIRE(tarn_submit_feed(session, ids.data(), 3, nullptr) == TARN_OK);
-  REQUIRE(tarn_submit_generate(session, &kGenerate, nullptr) == TARN_OK);
-  do {
-    REQUIRE(take_next(host.engine, &event) == TARN_OK);
-  } while (event.type != TARN_EVENT_DONE);
-  CHECK(event.finish == TARN_FINISH_LENGTH);
 }
 
 TEST_CASE("a submitted wait ends with the prefill, or with its time, and holds nothing back") {

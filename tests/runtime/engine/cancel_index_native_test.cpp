@@ -1,7 +1,6 @@
-// Goal    a cancel is heard at once while an index is made, or waited for, whether it is the index'
-//         own session that is cancelled or one beside it. A row waits for its index a layer a step,
-//         while others' go on. (What is said later has the bits of an engine that never cancels:
-//         tests/sim/select_random.)
+// Goal    a cancel is heard at once while an index is made. A row waits for its index a layer a
+//         step, while others' go on. (Later answers have the bits of an engine that never cancels:
+//         sim/select_random.)
 // Method  the cancel comes at a moment of a simulated disk's time, whose requests take so long that
 //         the end must have been told long before the layer is done.
 #include <doctest/doctest.h>
@@ -116,32 +115,6 @@ TEST_CASE("the end is told while an index is made over a slow disk") {
       CHECK(said.done.finish == Finish::cancelled);
     }
   }
-}
-
-TEST_CASE("the end is told while the row with which an index begins to serve waits for the disk") {
-  const SmallModel model("llama", "q8_0");
-  constexpr u32 kSwap = 4;
-  constexpr u64 kSlowNs = 8'000'000'000, kAfterNs = 400'000'000;
-  World world(model, config_of(kSwap, Frames::few));
-  Engine& engine = world.engine();
-  const SessionIdx session = begin(world, 900);
-  while (engine.session_state(session).generation.n_generated < kSwap) engine.step();
-  world.disk.script.latency_ns_min = world.disk.script.latency_ns_max = kSlowNs;
-  Told told(world);
-  const u64 at_ns = world.clock.disk.now_ns() + kAfterNs;
-  world.clock.arm_at(engine, session, at_ns);
-  const StepTrace& trace = engine.step();
-  CHECK_FALSE(world.clock.is_armed());
-  CHECK(trace.n_decode_rows == 1);
-  CHECK(trace.n_slots_chosen > 0);
-  CHECK(trace.n_tokens_out == 0);
-  REQUIRE(told.at_ns >= at_ns);
-  CHECK(told.at_ns < at_ns + 100'000'000);
-  CHECK(world.clock.disk.now_ns() > at_ns + 1'000'000'000);  // it did wait
-  world.disk.script = {};
-  const test::Said said = test::read_all(engine, session);
-  CHECK(said.done.finish == Finish::cancelled);
-  CHECK(said.tokens.size() == kSwap);
 }
 
 TEST_CASE(

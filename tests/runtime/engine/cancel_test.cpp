@@ -1,10 +1,10 @@
 // Goal    a cancel ends what runs within its step: its end is told at once, nothing of its rows
-//         counts, and what comes later has the bits that it would have had. A step that is wholly
-//         cancelled stops half way; one that somebody else needs goes on, with the other's bits.
-// Method  the cancel comes from the clock that the engine reads in front of the layers, or from
-//         who is shown K and V of a layer, so it is there in every run when the backend asks
-//         between tasks whether the step is wanted. No time is measured: the end is read by who is
-//         shown the next layer.
+//         counts; a step that another session needs goes on. (Later answers have the bits that they
+//         would have had: sim/reuse_random, many_callers.)
+// Method  the cancel comes from the clock that the engine reads in front of the layers, or from the
+//         watch that is shown K and V of a layer, so it is there in every run when the backend asks
+//         between tasks whether the step is wanted. No time is measured: the end is read by the
+//         watch of the next layer.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -294,113 +294,6 @@ TEST_CASE("the end is told while the step waits for a slow disk") {
   CHECK(said.done.finish == Finish::cancelled);
   CHECK(said.tokens.size() == 3);
   engine.at_early_end(nullptr, nullptr);
-}
-
-TEST_CASE("one that waits for its slice is told within a step of another's prompt") {
-  const SmallModel model("llama", "q4_k");
-  const std::vector<u32> long_ids = test::random_ids(6, 200), ids = test::random_ids(1, 70);
-  std::vector<u32> want, want_long;
-  {
-    OpenEngine alone(model.path(), sliced_config(1));
-    want_long = generated(alone.engine, alone.session_with(long_ids));
-    want = generated(alone.engine, alone.session_with(ids));
-  }
-  for (const bool generates : {false, true}) {
-    CAPTURE(generates);
-    OpenEngine open(model.path(), sliced_config(2));
-    Engine& engine = open.engine;
-    const SessionIdx first = open.session_with(long_ids), waits = open.session_with(ids);
-    const GenerateParams params{.max_tokens = 12, .ignore_end = true};
-    REQUIRE(engine.generate(first, params).has_value());
-    if (generates) REQUIRE(engine.generate(waits, params).has_value());
-    CancelInStep cancel(engine, waits);
-    cancel.step(1);
-    CHECK(cancel.state == SessionState::idle);
-    CHECK(cancel.n_done == generates);
-    CHECK(cancel.n_ids == 0);
-    const Session& s = engine.session_state(waits);
-    CHECK(s.sequence.n_reserved() == 0);
-    CHECK(test::read_all(engine, first).tokens == want_long);
-    REQUIRE(engine.feed(waits, ids).has_value());
-    CHECK(generated(engine, waits) == want);
-    engine.destroy_session(first);
-    engine.destroy_session(waits);
-    CHECK(lab::Probe::pool(engine).groups_free() == lab::Probe::pool(engine).groups_max());
-  }
-}
-
-TEST_CASE("an answer that is cancelled within a shared step goes on with its own next token") {
-  const SmallModel model("qwen3", "q8_0");
-  const std::vector<u32> ids = test::random_ids(1, 70);
-  OpenEngine fresh(model.path(), sliced_config(1));
-  const std::vector<u32> want = generated(fresh.engine, fresh.session_with(ids));
-  OpenEngine open(model.path(), sliced_config(2));
-  Engine& engine = open.engine;
-  const SessionIdx session = open.session_with(ids);
-  Other other(open);
-  bring_to(Part::decode, engine, session);
-  CancelInStep cancel(engine, session);
-  cancel.step();
-  REQUIRE(cancel.n_done == 1);
-  REQUIRE(engine.generate(session, {.max_tokens = 7, .ignore_end = true}).has_value());
-  CHECK(test::read_all(engine, session).tokens == std::vector<u32>(want.begin() + 5, want.end()));
-}
-
-TEST_CASE("rows of a session that was cancelled within the step show no logits") {
-  const SmallModel model("llama", "q4_k");
-  OpenEngine open(model.path(), sliced_config(2));
-  Engine& engine = open.engine;
-  const SessionIdx session = open.session_with(test::random_ids(1, 20));
-  Other other(open);
-  test::LogitsRecord logits;
-  lab::Probe(engine).watch_logits(session, &test::LogitsRecord::on_logits, &logits);
-  CancelInStep cancel(engine, session);
-  CHECK(cancel.step().n_logit_rows > 20);
-  CHECK(logits.rows.empty());
-  REQUIRE(engine.feed(session, test::random_ids(1, 20)).has_value());
-  open.run();
-  CHECK(logits.rows.size() == 20);
-}
-
-TEST_CASE("whose reader has no room is cancelled when it has read") {
-  const SmallModel model("llama", "q4_k");
-  OpenEngine open(model.path(), sliced_config(2));
-  Engine& engine = open.engine;
-  const SessionIdx session = open.session_with(test::random_ids(1, 20));
-  REQUIRE(engine.generate(session, {.ignore_end = true}).has_value());
-  while (engine.has_work()) engine.step();  // until its events are full
-  const u32 n_generated = engine.session_state(session).generation.n_generated;
-  engine.request_cancel(session);
-  Other other(open);
-  engine.step();
-  CHECK(engine.session_state(session).state == SessionState::generating);
-  const test::Said said = test::read_all(engine, session);
-  CHECK(said.done.finish == Finish::cancelled);
-  CHECK(said.tokens.size() == n_generated);
-}
-
-TEST_CASE("a step of cancelled sessions alone stops half way, with both ends told") {
-  const SmallModel model("llama", "q4_k");
-  CancellingClock clock;
-  OpenEngine open(model.path(), sliced_config(2), &clock);
-  Engine& engine = open.engine;
-  const SessionIdx a = open.session_with(test::random_ids(4, 30));
-  const SessionIdx b = open.session_with(test::random_ids(5, 30));
-  for (const SessionIdx session : {a, b}) {
-    REQUIRE(engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
-  }
-  const StepTrace& trace = cancelled_step(clock, engine, {a, b});
-  CHECK(trace.abandoned);
-  CHECK(trace.n_sequences == 2);
-  for (const SessionIdx session : {a, b}) {
-    Event event;
-    std::array<char, 8> text{};
-    REQUIRE(engine.take_event(session, &event, text));
-    CHECK(event.type == EventType::done);
-    CHECK(event.done.finish == Finish::cancelled);
-    CHECK(engine.session_state(session).tokens.n_ids == 0);  // taken back
-  }
-  CHECK_FALSE(engine.has_work());
 }
 
 }  // namespace

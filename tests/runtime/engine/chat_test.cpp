@@ -1,6 +1,6 @@
 // Goal    feeding a whole conversation computes what is new of it and nothing else. The tokens are
 //         those of a session that read it at once. A refused feed leaves the session alone. The log
-//         says once which message changed. A cancel from before does not touch it.
+//         says once which message changed. (Cancels and neighbours: many_callers.)
 // Method  conversations of one id a byte, made by hand, so that no template is needed; counted rows
 //         of prefill; a pool that other sessions and forks hold.
 #include <doctest/doctest.h>
@@ -72,30 +72,6 @@ TEST_CASE("each turn computes its new tokens alone, and says what one long promp
   }
 }
 
-TEST_CASE("the same again, a beginning of it, and nothing") {
-  const SmallModel model("llama", "f16");
-  OpenEngine open(model.path(), small_config());
-  const Talk talk = talk_of(random_ids(1, 100));
-  const SessionIdx session = *open.engine.create_session();
-  REQUIRE(open.engine.feed_chat(session, talk.view()).has_value());
-  const std::vector<u32> want = answer(open, session);
-  for (u32 i = 0; i < 2; ++i) {  // another answer to the same
-    const u64 n_rows = open.engine.status().counters.n_prefill_rows;
-    REQUIRE(open.engine.feed_chat(session, talk.view()).has_value());
-    CHECK(ids_of(open.engine, session) == talk.ids);
-    CHECK(answer(open, session) == want);
-    CHECK(open.engine.status().counters.n_prefill_rows - n_rows == 1);
-    CHECK(open.engine.session_state(session).generation.reused.n_tokens() == 99);
-  }
-  const Talk part = talk_of(random_ids(1, 70));
-  REQUIRE(open.engine.feed_chat(session, part.view()).has_value());
-  CHECK(ids_of(open.engine, session) == part.ids);
-  OpenEngine other(model.path(), small_config());
-  CHECK(answer(open, session) == answer(other, other.session_with(part.ids)));
-  REQUIRE(open.engine.feed_chat(session, talk_of({}).view()).has_value());
-  CHECK(ids_of(open.engine, session).empty());
-}
-
 TEST_CASE("a refused conversation leaves the session as it was") {
   const SmallModel model("llama", "f16");
   Config config = small_config();
@@ -132,105 +108,6 @@ TEST_CASE("a refused conversation leaves the session as it was") {
   CHECK(ids_of(open.engine, session) == other);
   REQUIRE(open.engine.feed_chat(session, talk_of(first).view()).has_value());
   CHECK(answer(open, session) == said);
-}
-
-TEST_CASE("a session that waits or runs is fed another conversation, however many others wait") {
-  const SmallModel model("llama", "f16");
-  Config config = small_config();
-  config.context_tokens = 256;
-  config.page_tokens = 16;
-  config.sessions_max = 3;
-  config.running_max = 2;
-  config.waiting_max = 1;
-  OpenEngine open(model.path(), config);
-  const SessionIdx runs = open.session_with(random_ids(1, 100));
-  REQUIRE(open.engine.generate(runs, {.max_tokens = 50, .ignore_end = true}).has_value());
-  const SessionIdx session = open.session_with(random_ids(2, 100));
-  REQUIRE(open.engine.session_state(session).run.is_admitted);
-  // There is no room for it, with or without the session's place.
-  const SessionIdx waits = open.session_with(random_ids(3, 200));
-  REQUIRE(open.engine.session_state(waits).waits());
-  const std::vector<u32> other = random_ids(4, 80);
-  REQUIRE(open.engine.feed_chat(session, talk_of(other).view()).has_value());
-  CHECK(ids_of(open.engine, session) == other);
-  test::read_all(open.engine, runs);
-  open.run();
-  OpenEngine alone(model.path(), config);
-  CHECK(answer(open, session) == answer(alone, alone.session_with(other)));
-}
-
-TEST_CASE("a cancel that came too late does not touch the next conversation") {
-  const SmallModel model("llama", "f16");
-  Config config = small_config();
-  config.context_tokens = 256;
-  config.page_tokens = 16;
-  OpenEngine open(model.path(), config);
-  const std::vector<u32> first = random_ids(1, 150);
-  const SessionIdx session = open.session_with(first);
-  open.run();
-  open.engine.request_cancel(session);
-  open.session_with(random_ids(2, 200));  // takes its KV
-  open.run();
-  REQUIRE(open.engine.session_state(session).sequence.n_slots() == 0);
-  const std::vector<u32> kept(first.begin(), first.begin() + 100);
-  const std::vector<u32> want = joined(kept, random_ids(3, 50));
-  REQUIRE(open.engine.feed_chat(session, talk_of(want).view()).has_value());
-  open.run();
-  CHECK(ids_of(open.engine, session) == want);
-}
-
-TEST_CASE("a cancel ends what was fed before it, not the next conversation") {
-  const SmallModel model("llama", "f16");
-  Config config = small_config();
-  config.batch_rows_max = 64;
-  OpenEngine open(model.path(), config);
-  const std::vector<u32> first = random_ids(1, 300), more = random_ids(2, 150);
-  for (const bool is_chat : {true, false}) {
-    CAPTURE(is_chat);
-    const SessionIdx session = *open.engine.create_session();
-    REQUIRE(open.engine.feed_chat(session, talk_of(first).view()).has_value());
-    open.engine.step();
-    const u32 n_computed = open.engine.session_state(session).sequence.n_slots();
-    REQUIRE(n_computed < 200);
-    open.engine.request_cancel(session);
-    const std::vector<u32> kept(first.begin(), first.begin() + (is_chat ? 30 : n_computed));
-    const std::vector<u32> want = joined(kept, more);
-    const Result<void> fed = is_chat ? open.engine.feed_chat(session, talk_of(want).view())
-                                     : open.engine.feed(session, more);
-    REQUIRE(fed.has_value());
-    open.run();
-    CHECK(ids_of(open.engine, session) == want);
-    CHECK(open.engine.session_state(session).sequence.n_slots() == want.size() - 1);
-    OpenEngine other(model.path(), config);
-    CHECK(answer(open, session) == answer(other, other.session_with(want)));
-    open.engine.destroy_session(session);
-  }
-}
-
-TEST_CASE("reused tokens and computed rows are the conversation, with exact answers too") {
-  const SmallModel model("llama", "q8_0");
-  Config config = small_config();
-  config.context_tokens = 1024;
-  config.page_tokens = 32;
-  config.select = test::saved_select();
-  for (const bool exact_answers : {false, true}) {
-    CAPTURE(exact_answers);
-    config.select.exact_answers = exact_answers;
-    OpenEngine open(model.path(), config);
-    const SessionIdx session = *open.engine.create_session();
-    std::vector<u32> ids = random_ids(1, 300);
-    for (u32 turn = 0; turn < 3; ++turn) {
-      CAPTURE(turn);
-      const u64 n_rows = open.engine.status().counters.n_prefill_rows;
-      REQUIRE(open.engine.feed_chat(session, talk_of(ids).view()).has_value());
-      const std::vector<u32> said = answer(open, session, 60);
-      const u64 n_computed = open.engine.status().counters.n_prefill_rows - n_rows;
-      const engine::Session& s = open.engine.session_state(session);
-      CHECK(s.approx.is_any());
-      CHECK(s.generation.reused.n_tokens() + n_computed == ids.size());
-      ids = joined(joined(ids, said), random_ids(2 + turn, 40));
-    }
-  }
 }
 
 struct Lines {

@@ -129,59 +129,6 @@ class SlowRows {
   const u64 row_ns_;
 };
 
-struct Stand {
-  u32 n_tokens = 0, n_computed = 0;
-  bool is_cut_off = false;
-  u64 n_drawn = 0;
-};
-// What another process finds, and leaves when it has computed the rest and was asked for nothing.
-Stand found_and_left(const SmallModel& model, const test::SavedHow& how, SimDisk& disk) {
-  SavedLife life(model, how, disk);
-  const auto restored = life.engine().restore("talk");
-  REQUIRE(restored.has_value());
-  const SlowRows slow(life, 200'000'000);
-  settle(life);
-  life.clock.advance_ns(60'000'000'000);
-  for (u32 i = 0; i < 5; ++i) life.engine().step();
-  settle(life);
-  return {restored->n_tokens, restored->n_computed, restored->is_cut_off, restored->n_drawn};
-}
-
-TEST_CASE("who takes a session up and asks for nothing leaves it as it stood") {
-  const SmallModel model("llama", "q8_0");
-  for (const bool is_killed : {false, true}) {
-    CAPTURE(is_killed);
-    const test::SavedHow how{.page_tokens = 64, .checkpoint_ms = is_killed ? 4'500u : 1'000u};
-    SimDisk disk(1);
-    {
-      SimDisk own = disk;
-      SavedLife life(model, how, own);
-      const SessionIdx session = kept(life);
-      REQUIRE(life.engine().feed(session, test::random_ids(1, 100)).has_value());
-      settle(life);
-      REQUIRE(life.engine().generate(session, {.max_tokens = 60, .ignore_end = true}));
-      const u32 n_said = is_killed ? 50 : 60;
-      while (life.engine().session_state(session).generation.n_generated < n_said) {
-        life.clock.advance_ns(100'000'000);
-        life.engine().step();
-      }
-      if (!is_killed) settle(life);
-      disk = own;
-      disk.power_loss({.kept = test::SimKept::all});
-    }
-    const Stand first = found_and_left(model, how, disk);
-    CHECK(first.is_cut_off == is_killed);
-    CHECK((first.n_drawn > 0) == is_killed);
-    CHECK(first.n_tokens - first.n_computed > 16);  // the rest of a page is computed
-    disk.power_loss({.kept = test::SimKept::all});
-    const Stand second = found_and_left(model, how, disk);
-    CHECK(second.n_tokens == first.n_tokens);
-    CHECK(second.n_computed >= first.n_computed);
-    CHECK(second.is_cut_off == first.is_cut_off);
-    CHECK(second.n_drawn == first.n_drawn);
-  }
-}
-
 TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
   const SmallModel model("llama", "q8_0");
   for (const bool few_frames : {false, true}) {
@@ -246,25 +193,6 @@ TEST_CASE(
     const There there = found_after_kill(model, how, disk);
     CHECK(there.ids == ids_of(life, session));
     CHECK(there.n_computed >= 720 / test::kSavedPage * test::kSavedPage);
-  }
-}
-
-TEST_CASE("who is done with a session right after its answer finds it again") {
-  const SmallModel model("llama", "q8_0");
-  for (const bool closes : {false, true}) {
-    CAPTURE(closes);
-    const test::SavedHow how{.checkpoint_ms = 3'600'000};
-    SimDisk disk(1);
-    std::vector<u32> ids;
-    {
-      SavedLife life(model, how, disk);
-      const SessionIdx session = kept(life);
-      REQUIRE(life.engine().feed(session, test::random_ids(1, 100)).has_value());
-      life.generate(session, 9);
-      ids = ids_of(life, session);
-      if (!closes) life.engine().destroy_session(session);
-    }
-    CHECK(found_after_kill(model, how, disk).ids == ids);
   }
 }
 

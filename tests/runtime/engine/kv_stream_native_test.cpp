@@ -1,6 +1,6 @@
 // Goal    a context larger than the memory for its KV gives the bits of one that is in memory
-//         whole; a fault of the disk ends the generation that needs it, with a remedy that works,
-//         and no other; what a plan says of the disk and of memory is what is used.
+//         whole; an engine closes over a disk that does not answer. (Faults of the disk:
+//         sim/reuse_random.)
 // Method  the same calls (batch of two, truncate inside a page, fork) on an engine with all KV in
 //         memory and on one with frames for an eighth of the context, over a simulated disk and
 //         over a real file; every position's logits compared as bytes.
@@ -162,113 +162,6 @@ TEST_CASE("the same over a real file, by ring and by threads, with two workers")
     require_same(want, answers_of(streamed));
     check_streamed(streamed.engine);
   }
-}
-
-TEST_CASE("a part that cannot be read back ends its generation, and is computed anew") {
-  const SmallModel model("llama", "q8_0");
-  const std::vector<u32> ids = test::random_ids(7, 900), other_ids = test::random_ids(8, 40);
-  std::vector<u32> want, want_other;
-  {
-    Opened resident(model.path(), {});
-    const SessionIdx session = resident.create(), other = resident.create();
-    resident.feed(session, ids);
-    resident.feed(other, other_ids);
-    REQUIRE(resident.engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
-    REQUIRE(resident.engine.generate(other, {.max_tokens = 60, .ignore_end = true}).has_value());
-    want = test::read_all(resident.engine, session).tokens;
-    want_other = test::read_all(resident.engine, other).tokens;
-  }
-  test::SimDisk disk(1);
-  VirtualClock clock;
-  test::SimIo io(disk, clock, 64);
-  Opened open(model.path(), {.streamed = true, .io = &io, .clock = &clock});
-  const SessionIdx session = open.create(), other = open.create();
-  open.feed(session, ids);
-  open.run();
-  open.feed(other, other_ids);
-  // Every read comes back with a wrong bit, until one was seen.
-  disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
-  REQUIRE(open.engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
-  REQUIRE(open.engine.generate(other, {.max_tokens = 60, .ignore_end = true}).has_value());
-  while (lab::Probe::tiers(open.engine).mover.stats().n_lost == 0) open.engine.step();
-  disk.script.ppm = {};
-  const test::Said failed = test::read_all(open.engine, session);
-  CHECK(failed.done.finish == Finish::error);
-  CHECK(failed.done.status == Status::io_failed);
-  CHECK(failed.tokens.empty());
-  CHECK(test::read_all(open.engine, other).tokens == want_other);
-  // The remedy.
-  REQUIRE(open.engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
-  CHECK(test::read_all(open.engine, session).tokens == want);
-}
-
-TEST_CASE("a cut whose KV is lost, while a fork holds the rest: both are computed anew") {
-  const SmallModel model("llama", "q8_0");
-  test::SimDisk disk(1);
-  VirtualClock clock;
-  test::SimIo io(disk, clock, 64);
-  Opened open(model.path(), {.streamed = true, .io = &io, .clock = &clock});
-  Engine& engine = open.engine;
-  const SessionIdx session = open.create();
-  open.feed(session, test::random_ids(12, 1500));
-  open.run();
-  const Result<SessionIdx> fork = engine.fork(session);
-  REQUIRE(fork.has_value());
-  open.feed(session, test::random_ids(13, 300));  // computing
-  REQUIRE(engine.session_state(session).state == SessionState::computing);
-  const kv::Sequence& sequence = engine.session_state(session).sequence;
-  u32 page = 0;
-  while (lab::Probe::tiers(engine).residency.where(sequence.group(0, page).idx) !=
-         kv::Where::disk) {
-    REQUIRE(++page < 1499 / kPage);
-  }
-  disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
-  const Result<void> is_cut = engine.truncate(session, page * kPage + 5);
-  disk.script.ppm = {};
-  REQUIRE(is_cut.has_value());
-  const u32 n_kept = page * kPage + 5;
-  CHECK(engine.session_state(session).tokens.n_ids == n_kept);
-  const GenerateParams params{.max_tokens = 6, .ignore_end = true};
-  REQUIRE(engine.generate(session, params).has_value());
-  REQUIRE(engine.generate(*fork, params).has_value());
-  Opened resident(model.path(), {});
-  const std::vector<u32> ids = test::random_ids(12, 1500);
-  const SessionIdx whole = resident.create(), cut = resident.create();
-  resident.feed(whole, ids);
-  resident.feed(cut, {ids.begin(), ids.begin() + n_kept});
-  for (const SessionIdx idx : {whole, cut})
-    REQUIRE(resident.engine.generate(idx, params).has_value());
-  CHECK(test::read_all(engine, session).tokens == test::read_all(resident.engine, cut).tokens);
-  // It loses that group, too; then it has the remedy of others.
-  if (test::read_all(engine, *fork).done.finish == Finish::error)
-    REQUIRE(engine.generate(*fork, params).has_value());
-  CHECK(test::read_all(engine, *fork).tokens == test::read_all(resident.engine, whole).tokens);
-}
-
-TEST_CASE("when the disk takes nothing more, the session that grows ends, and the others go on") {
-  const SmallModel model("llama", "q8_0");
-  test::SimDisk disk(1);
-  VirtualClock clock;
-  test::SimIo io(disk, clock, 64);
-  Opened open(model.path(), {.streamed = true, .io = &io, .clock = &clock});
-  disk.script.errors = {28};  // ENOSPC
-  disk.script.ppm[static_cast<u32>(test::SimFault::error)] = 1'000'000;
-  const SessionIdx small = open.create(), large = open.create();
-  open.feed(small, test::random_ids(9, 20));
-  open.run();
-  open.feed(large, test::random_ids(10, 900));
-  REQUIRE(open.engine.generate(large, {.max_tokens = 4}).has_value());
-  const test::Said said = test::read_all(open.engine, large);
-  CHECK(said.done.finish == Finish::error);
-  CHECK(said.done.status == Status::io_failed);
-  REQUIRE(open.engine.generate(small, {.max_tokens = 4, .ignore_end = true}).has_value());
-  CHECK(test::read_all(open.engine, small).done.finish == Finish::length);
-  // Room again.
-  open.engine.destroy_session(large);
-  open.feed(small, test::random_ids(11, 100));
-  open.run();
-  CHECK(open.engine.session_state(small).sequence.n_slots() >= 120);
-  disk.script.ppm = {};
 }
 
 void keep_requests(test::SimDisk& disk) {

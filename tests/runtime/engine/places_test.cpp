@@ -1,5 +1,6 @@
-// Goal    more sessions than there is KV for: each is served in its turn, says what it says alone,
-//         and no answer that runs dies of it. What can never be served is told so.
+// Goal    more sessions than there is KV for: the end says how long each waited, interactive ones
+//         go first, and what can never be served is told so. (Each says what it says alone:
+//         sim/reuse_random, many_callers; floods: sim/callers.)
 // Method  small models whose KV holds one or two of several sessions; answers compared with those
 //         of an engine that has the sessions one after another.
 #include <doctest/doctest.h>
@@ -43,10 +44,6 @@ std::vector<u32> alone(const SmallModel& model, const std::vector<u32>& ids, u32
 
 void generate(Engine& engine, SessionIdx session, u32 n) {
   REQUIRE(engine.generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
-}
-
-u32 n_places(const Engine& engine) {
-  return static_cast<u32>(std::ranges::count_if(engine.sessions(), &Session::is_admitted));
 }
 
 // Reads all sessions' events by turns, while the engine steps.
@@ -101,64 +98,6 @@ TEST_CASE("an answer's end says how long its prompt waited for a place") {
   CHECK(wait_ns[1] < prefill_ns[1]);
 }
 
-TEST_CASE("an idle session gives its KV up, and is as before when it goes on") {
-  const SmallModel model("llama", "f16");
-  for (const bool reuses : {true, false}) {
-    CAPTURE(reuses);
-    Config config = config_of(256, 3);
-    config.reuse.prefix = reuses;
-    OpenEngine open(model.path(), config);
-    Engine& engine = open.engine;
-    const std::vector<u32> ids[] = {random_ids(1, 150), random_ids(2, 150), random_ids(3, 200)};
-    const SessionIdx first = open.session_with(ids[0]);
-    open.run();
-    const SessionIdx second = open.session_with(ids[1]);
-    open.run();
-    CHECK(engine.session_state(first).sequence.n_slots() == 0);
-    CHECK(engine.session_state(first).tokens.n_ids == 150);
-    CHECK(engine.session_state(second).sequence.n_slots() == 149);
-    const SessionIdx third = open.session_with(ids[2]);
-    u32 i = 0;
-    for (const SessionIdx session : {third, first, second}) {
-      CAPTURE(i);
-      generate(engine, session, 20);
-      CHECK(test::read_all(engine, session).tokens == alone(model, ids[(i++ + 2) % 3], 20));
-    }
-    // A parked one is cut and forked like any other.
-    REQUIRE(engine.session_state(first).sequence.n_slots() == 0);
-    REQUIRE(engine.truncate(first, 100).has_value());
-    open.run();
-    const Result<SessionIdx> fork = [&] {
-      engine.destroy_session(third);
-      return engine.fork(first);
-    }();
-    REQUIRE(fork.has_value());
-    generate(engine, *fork, 9);
-    const std::vector<u32> cut(ids[0].begin(), ids[0].begin() + 100);
-    CHECK(test::read_all(engine, *fork).tokens == alone(model, cut, 9));
-  }
-}
-
-TEST_CASE("answers that outgrow the KV together all end, each as alone") {
-  const SmallModel model("llama", "f16");
-  constexpr u32 kSessions = 5, kAnswer = 120;
-  for (const u32 running_max : {1u, 2u, 16u}) {
-    CAPTURE(running_max);
-    OpenEngine open(model.path(), config_of(256, kSessions, running_max));
-    std::vector<SessionIdx> sessions;
-    for (u32 i = 0; i < kSessions; ++i) {
-      sessions.push_back(open.session_with(random_ids(10 + i, 40)));
-      generate(open.engine, sessions.back(), kAnswer);
-      CHECK(n_places(open.engine) <= running_max);
-    }
-    const auto tokens = read_together(open.engine, sessions);
-    for (u32 i = 0; i < kSessions; ++i) {
-      CAPTURE(i);
-      CHECK(tokens[i] == alone(model, random_ids(10 + i, 40), kAnswer));
-    }
-  }
-}
-
 TEST_CASE("background work gives way to interactive work, and goes on behind it") {
   const SmallModel model("llama", "f16");
   OpenEngine open(model.path(), config_of(256, 3));
@@ -179,35 +118,6 @@ TEST_CASE("background work gives way to interactive work, and goes on behind it"
   const SessionIdx both[] = {background, interactive};
   const auto tokens = read_together(engine, both);
   for (u32 i = 0; i < 2; ++i) CHECK(tokens[i] == alone(model, ids[i], 30));
-}
-
-TEST_CASE("what waits is cancelled, truncated and destroyed like any other") {
-  const SmallModel model("llama", "f16");
-  OpenEngine open(model.path(), config_of(256, 4, /*running_max=*/1));
-  Engine& engine = open.engine;
-  const SessionIdx runs = open.session_with(random_ids(1, 100));
-  generate(engine, runs, 50);
-  const SessionIdx waits = open.session_with(random_ids(2, 100));
-  generate(engine, waits, 50);
-  const SessionIdx destroyed = open.session_with(random_ids(3, 100));
-  const SessionIdx shortened = open.session_with(random_ids(4, 100));
-  CHECK(n_places(engine) == 1);
-  engine.request_cancel(waits);
-  REQUIRE(engine.truncate(shortened, 60).has_value());
-  engine.destroy_session(destroyed);
-  engine.step();
-  Event event;
-  char text[64];
-  REQUIRE(engine.take_event(waits, &event, text));
-  CHECK(event.done.finish == Finish::cancelled);
-  CHECK(engine.session_state(waits).tokens.n_ids == 0);  // nothing of it was computed
-  CHECK(test::read_all(engine, runs).tokens == alone(model, random_ids(1, 100), 50));
-  open.run();
-  CHECK(engine.session_state(shortened).sequence.n_slots() == 59);
-  generate(engine, shortened, 7);
-  const std::vector<u32> ids = random_ids(4, 100);
-  CHECK(test::read_all(engine, shortened).tokens ==
-        alone(model, {ids.begin(), ids.begin() + 60}, 7));
 }
 
 TEST_CASE("where too many wait, the next one is told to come later, and nothing of it changes") {
@@ -336,61 +246,6 @@ TEST_CASE("a prompt whose pages are there, or are about to be, is served so that
     open.run();
     CHECK(engine.status().counters.n_prefill_rows == 2 * 159);
   }
-}
-
-TEST_CASE("a prompt that others have computed ends where its pages are taken") {
-  const SmallModel model("llama", "f16");
-  Config config = config_of(1024, 3);
-  const std::vector<u32> document = random_ids(1, 12 * kPage + 1);  // all pages and a last token
-  SUBCASE("before it begins") {
-    OpenEngine open(model.path(), config);
-    const SessionIdx first = open.session_with(document);
-    open.run();
-    const SessionIdx second = open.session_with(document);
-    CHECK(open.engine.session_state(second).state == SessionState::idle);
-    CHECK_FALSE(open.engine.session_state(second).run.is_admitted);
-    CHECK(open.engine.session_state(second).sequence.n_slots() == 12 * kPage);
-    generate(open.engine, second, 5);
-    CHECK(test::read_all(open.engine, second).tokens == alone(model, document, 5));
-    // The same of one that was cut.
-    REQUIRE(open.engine.truncate(first, 3 * kPage + 1).has_value());
-    open.run();
-    CHECK(open.engine.session_state(first).state == SessionState::idle);
-  }
-  SUBCASE("while it runs") {
-    OpenEngine open(model.path(), config);
-    Engine& engine = open.engine;
-    const SessionIdx background = *engine.create_session({.priority = Priority::background});
-    REQUIRE(engine.feed(background, document).has_value());
-    const SessionIdx interactive = open.session_with(document);
-    REQUIRE(engine.session_state(background).run.is_admitted);
-    REQUIRE(engine.session_state(interactive).run.is_admitted);
-    open.run();
-    for (const SessionIdx idx : {background, interactive}) {
-      CHECK(engine.session_state(idx).state == SessionState::idle);
-      CHECK(engine.session_state(idx).sequence.n_slots() == 12 * kPage);
-    }
-    CHECK(engine.status().counters.n_prefill_rows < 2 * 12 * kPage);
-    generate(engine, background, 5);
-    CHECK(test::read_all(engine, background).tokens == alone(model, document, 5));
-  }
-}
-
-TEST_CASE("a tenant that floods keeps no other from a place") {
-  const SmallModel model("llama", "f16");
-  OpenEngine open(model.path(), config_of(1024, 8, /*running_max=*/2));
-  Engine& engine = open.engine;
-  for (u32 i = 0; i < 7; ++i) {
-    const SessionIdx idx = *engine.create_session({.tenant = "floods"});
-    REQUIRE(engine.feed(idx, random_ids(i, 60)).has_value());
-    generate(engine, idx, 20);
-  }
-  CHECK(n_places(engine) == 2);
-  const SessionIdx other = *engine.create_session({.tenant = "asks"});
-  REQUIRE(engine.feed(other, random_ids(9, 60)).has_value());
-  generate(engine, other, 20);
-  CHECK(engine.session_state(other).run.is_admitted);
-  CHECK(test::read_all(engine, other).tokens == alone(model, random_ids(9, 60), 20));
 }
 
 }  // namespace

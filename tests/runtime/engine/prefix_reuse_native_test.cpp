@@ -1,7 +1,7 @@
-// Goal    KV of a prefix that any session has computed is computed once, wherever it lies, and no
-//         bit of an answer shows it.
-// Method  answers and their log-probabilities beside an engine that reuses nothing; counts of
-//         groups, rows and bytes of the disk.
+// Goal    KV of a prefix is held once and computed once, by one tenant, and what was asked for
+//         again reaches the disk. (No bit of an answer shows it: sim/reuse_random.)
+// Method  counts of groups, rows and bytes of the disk; answers beside an engine that reuses
+//         nothing.
 #include <doctest/doctest.h>
 
 #include "tests/runtime/engine/saved_life.h"
@@ -65,55 +65,6 @@ void check(SavedLife& life) {
 
 }  // namespace
 
-TEST_CASE("what a session computed, another one takes, open or ended, bit-equal") {
-  const SmallModel model("llama", "q8_0");
-  const std::vector<u32> document = random_ids(1, 200), question = random_ids(2, 9);
-  for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0}) {
-    for (const bool selects : {false, true}) {
-      for (const bool ends : {false, true}) {
-        CAPTURE(static_cast<u32>(type));
-        CAPTURE(selects);
-        CAPTURE(ends);
-        SavedHow how{.kv_type = type};
-        if (selects) how.select = test::saved_select();
-        const std::vector<u32> asked = joined(document, question);
-        const Answer want = alone(model, how, asked);
-        SavedLife life(model, how);
-        const SessionIdx first = create(life);
-        const Answer computed = answer(life, first, asked);
-        CHECK(computed == want);
-        CHECK(computed.reused.n_tokens() == 0);
-        if (ends) life.engine().destroy_session(first);
-        const Answer again = answer(life, create(life), asked);
-        CHECK(again == want);
-        CHECK(again.reused.n_from_memory == asked.size() / kPage * kPage);
-        CHECK(again.reused.n_from_disk == 0);
-        check(life);
-      }
-    }
-  }
-}
-
-TEST_CASE("a full match computes one token, and harms nobody who shares its last page") {
-  const SmallModel model("llama", "f16");
-  const std::vector<u32> prompt = random_ids(1, 4 * kPage);
-  for (const bool ends : {false, true}) {
-    CAPTURE(ends);
-    SavedHow how;
-    const Answer want = alone(model, how, prompt);
-    SavedLife life(model, how);
-    const SessionIdx first = create(life);
-    CHECK(answer(life, first, prompt) == want);
-    if (ends) life.engine().destroy_session(first);
-    const u64 n_rows = life.engine().status().counters.n_prefill_rows;
-    const Answer again = answer(life, create(life), prompt);
-    CHECK(again == want);
-    CHECK(again.reused.n_tokens() == prompt.size() - 1);
-    CHECK(life.engine().status().counters.n_prefill_rows - n_rows == 1);
-    check(life);
-  }
-}
-
 TEST_CASE("sessions with one prefix hold its KV once, those at the same time too") {
   const SmallModel model("llama", "f16");
   Config config = test::small_config();
@@ -160,52 +111,6 @@ TEST_CASE("a prompt that a neighbour is computing is not computed again") {
   CHECK(n_rows <= prompt.size() + 2 * kPage);  // together hardly more than one alone
   CHECK(answer(life, second, random_ids(2, 5)) ==
         alone(model, how, joined(prompt, random_ids(2, 5))));
-}
-
-TEST_CASE("a fork in the middle shares up to it, and a cut page is written anew") {
-  const SmallModel model("llama", "q8_0");
-  const std::vector<u32> prompt = random_ids(1, 10 * kPage), other = random_ids(2, 3 * kPage);
-  const SavedHow how;
-  SavedLife life(model, how);
-  const SessionIdx first = create(life);
-  const Answer want = answer(life, first, joined(prompt, {5}));
-  const auto fork = life.engine().fork(first);
-  REQUIRE(fork.has_value());
-  REQUIRE(life.engine().truncate(*fork, 5 * kPage + 7).has_value());
-  CHECK(groups_in_use(life) == kLayers * (11 + 1));
-  const std::vector<u32> said(prompt.begin(), prompt.begin() + 5 * kPage + 7);
-  CHECK(answer(life, *fork, other) == alone(model, how, joined(said, other)));
-  check(life);
-  // What the fork cut off is still found by who says it.
-  life.engine().destroy_session(first);
-  const Answer again = answer(life, create(life), joined(prompt, {5}));
-  CHECK(again == want);
-  CHECK(again.reused.n_tokens() == 10 * kPage);
-  check(life);
-}
-
-TEST_CASE("a conversation that is sent whole each time computes what is new") {
-  const SmallModel model("llama", "q8_0");
-  const SavedHow how;
-  SavedLife life(model, how);
-  std::vector<u32> talk = random_ids(1, 100);
-  for (u32 turn = 0; turn < 4; ++turn) {
-    CAPTURE(turn);
-    const u64 n_rows = life.engine().status().counters.n_prefill_rows;
-    const SessionIdx session = create(life);
-    const Answer said = answer(life, session, talk, 20);
-    CHECK(said.tokens == [&] {
-      SavedHow cold = how;
-      cold.reuses = false;
-      SavedLife other(model, cold);
-      return answer(other, create(other), talk, 20).tokens;
-    }());
-    const u64 n_new = life.engine().status().counters.n_prefill_rows - n_rows;
-    if (turn > 0) CHECK(n_new <= 30 + kPage);
-    life.engine().destroy_session(session);
-    talk = joined(joined(talk, said.tokens), random_ids(10 + turn, 30));
-  }
-  check(life);
 }
 
 TEST_CASE("tenants share nothing; without the key nobody does") {
@@ -273,40 +178,6 @@ TEST_CASE("after a restart a prefix is found on the disk, whoever computed it") 
     if (!few_frames) CHECK(third.reused.n_from_disk == 0);
     check(life);
   }
-}
-
-TEST_CASE("a record that is damaged costs the time to compute it, and no token") {
-  const SmallModel model("llama", "q8_0");
-  const std::vector<u32> document = random_ids(1, 400);
-  const SavedHow how{.few_frames = true};
-  const Answer want = alone(model, how, document);
-  SimDisk disk(1);
-  save_document(model, how, disk, document);
-  disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 2'000;
-  SavedLife life(model, how, disk);
-  u32 n_errors = 0;
-  for (u32 round = 0; round < 20; ++round) {
-    const SessionIdx session = create(life);
-    REQUIRE(life.engine().feed(session, document).has_value());
-    GenerateParams params{.max_tokens = 6, .ignore_end = true};
-    params.sampler.temperature = 0.8f;
-    params.sampler.seed = 3;
-    test::Said said;
-    for (;;) {  // a host repeats
-      REQUIRE(life.engine().generate(session, params).has_value());
-      said = test::read_all(life.engine(), session);
-      if (said.done.finish == Finish::length) break;
-      CHECK(said.done.status == Status::io_failed);
-      REQUIRE(++n_errors < 1000);
-      REQUIRE(life.engine().truncate(session, 400).has_value());
-    }
-    CHECK(said.tokens == want.tokens);
-    life.engine().destroy_session(session);
-  }
-  const u64 n_lost = lab::Probe::tiers(life.engine()).mover.stats().n_lost;
-  MESSAGE(n_lost, " groups lost in 20 answers, ", n_errors, " of which failed");
-  CHECK(n_lost > 10);
-  CHECK(n_errors < n_lost / 2);
 }
 
 TEST_CASE("what nobody asked for again is dropped, what was hit goes to the disk") {

@@ -1,12 +1,10 @@
 // Goal    a kept conversation that was decoded by selection goes on, in another engine, with the
-//         bits that it would have had: what selection left in its KV is kept under keys of its own,
-//         and its index is made again, codebook by codebook, from the same rows. An engine that
-//         selects otherwise, or not at all, computes all of that anew from the tokens, exactly, and
-//         so does one that finds a part of it gone.
+//         bits that it would have had. An engine that selects otherwise, or not at all, computes
+//         all of that anew from the tokens, exactly. (Cuts, forks and saves at any moment:
+//         sim/select_random.)
 // Method  inputs and answers that select, saved and restored over one simulated disk, with frames
-//         for all KV and for a part, by several methods, with one codebook and with several, cut
-//         and forked; saved where an index is being made, and where it has just come into use.
-//         Then the answer goes on, and more inputs, answers, a fork and cuts; logits as bytes.
+//         for all KV and for a part, by several methods, with one codebook and with several; saved
+//         where an index is being made, and where it has just come into use; logits as bytes.
 #include <doctest/doctest.h>
 
 #include <filesystem>
@@ -128,155 +126,6 @@ TEST_CASE("a kept conversation that selected goes on as if it had never been sav
   }
 }
 
-TEST_CASE("saved, restored and saved again, with an idle engine between") {
-  const SmallModel model("llama", "q8_0");
-  for (const bool idles : {false, true}) {
-    CAPTURE(idles);
-    const Case c{"between", kPq, false, 20, 1, 30, 0, 0};
-    SimDisk disk(1);
-    SavedLife never(model, how_of(c));
-    const SessionIdx whole = test::create(never);
-    talk(never, whole, c);
-    {
-      SavedLife first(model, how_of(c), disk);
-      const SessionIdx saved = test::create(first);
-      talk(first, saved, c);
-      REQUIRE(first.engine().save(saved, "talk").has_value());
-    }
-    for (u32 life = 0; life < 3; ++life) {
-      CAPTURE(life);
-      SavedLife next(model, how_of(c), disk);
-      const SessionIdx restored = next.restore();
-      if (idles) next.open.run();
-      const auto input = test::random_ids(400 + life, 110);
-      for (SavedLife* each : {&never, &next}) {
-        REQUIRE(each->engine().feed(each == &never ? whole : restored, input).has_value());
-      }
-      CHECK(never.generate(whole, 12, 0.8f) == next.generate(restored, 12, 0.8f));
-      REQUIRE(next.engine().save(restored, "talk").has_value());
-    }
-  }
-}
-
-// What is done with a session: fed, said, cut to; and whatever is done, saved and restored before.
-struct Op {
-  char what;
-  u32 n;
-};
-void run(SavedLife& life, SessionIdx session, std::span<const Op> ops,
-         std::vector<std::vector<u32>>* said) {
-  for (const Op& op : ops) {
-    if (op.what == 'f') {
-      REQUIRE(life.engine().feed(session, test::random_ids(op.n, op.n)).has_value());
-    } else if (op.what == 'c') {
-      REQUIRE(life.engine().truncate(session, op.n).has_value());
-    } else {
-      said->push_back(life.generate(session, op.n, 0.8f));
-    }
-  }
-}
-
-TEST_CASE("saved at any point of a conversation with cuts, it says the same") {
-  struct Script {
-    const char* name;
-    std::vector<Op> ops;
-  };
-  const Script scripts[] = {
-      {"a swap that is undone, and comes again",
-       {{'f', 300},
-        {'s', 20},
-        {'c', 302},
-        {'s', 20},
-        {'f', 110},
-        {'s', 10},
-        {'c', 310},
-        {'s', 12}}},
-      {"cut before the last input's begin",
-       {{'f', 300},
-        {'s', 20},
-        {'f', 41},
-        {'s', 5},
-        {'c', 310},
-        {'f', 120},
-        {'s', 1},
-        {'f', 121},
-        {'s', 9}}},
-      {"answers of a token while an index is made",
-       {{'f', 300},
-        {'s', 2},
-        {'f', 110},
-        {'s', 1},
-        {'f', 111},
-        {'s', 1},
-        {'s', 15},
-        {'c', 520},
-        {'s', 8}}},
-  };
-  const SmallModel model("llama", "q8_0");
-  for (const Script& script : scripts) {
-    for (const u32 how : {0u, 1u, 2u, 3u}) {
-      CAPTURE(script.name);
-      CAPTURE(how);
-      if (test::kSlowBuild && how % 3 != 0) continue;
-      test::SavedHow kept{.few_frames = how == 1, .select = test::saved_select()};
-      kept.select.exact_answers = how == 2;
-      if (how == 3) {
-        kept.select.iterations = 0;
-        kept.select.cost = {.job_ns = 1000,
-                            .row_ps = 1000,
-                            .update_ps = 1000,
-                            .layer_ns = 1'000'000,
-                            .token_ps = 1'000'000,
-                            .squared_fs = 1000};
-      }
-      SavedLife never(model, kept);
-      std::vector<std::vector<u32>> want;
-      run(never, test::create(never), script.ops, &want);
-      for (u64 n = 1; n < script.ops.size(); ++n) {
-        CAPTURE(n);
-        const auto ops = std::span(script.ops);
-        SimDisk disk(1);
-        std::vector<std::vector<u32>> said;
-        {
-          SavedLife first(model, kept, disk);
-          const SessionIdx session = test::create(first);
-          run(first, session, ops.first(n), &said);
-          REQUIRE(first.engine().save(session, "talk").has_value());
-        }
-        SavedLife second(model, kept, disk);
-        run(second, second.restore(), ops.subspan(n), &said);
-        CHECK(said == want);
-      }
-    }
-  }
-}
-
-TEST_CASE("a fork of what was restored, and a fork that was saved") {
-  const SmallModel model("llama", "q8_0");
-  const Case c{"a fork", kPq, true, 20, 0, 0, 0, 0};
-  SimDisk disk(1);
-  std::vector<u32> want;
-  {
-    SavedLife first(model, how_of(c), disk);
-    const SessionIdx saved = test::create(first);
-    talk(first, saved, c);
-    const auto fork = first.engine().fork(saved);
-    REQUIRE(fork.has_value());
-    REQUIRE(first.engine().save(saved, "talk").has_value());
-    REQUIRE(first.engine().save(*fork, "fork").has_value());
-    want = first.generate(saved, 20);
-    CHECK(first.generate(*fork, 20) == want);
-  }
-  SavedLife second(model, how_of(c), disk);
-  const SessionIdx restored = second.restore();
-  const SessionIdx other = second.restore("fork");
-  const auto copy = second.engine().fork(restored);
-  REQUIRE(copy.has_value());
-  for (const SessionIdx session : {*copy, restored, other}) {
-    CHECK(second.generate(session, 20) == want);
-  }
-}
-
 // An exported session whose state was changed under good checksums: nothing that it says of its
 // index may do more than make it be forgotten.
 void restore_changed(const SmallModel& model, const Case& c) {
@@ -383,33 +232,6 @@ TEST_CASE("of a session that selects the store has each page once, and one tail"
   const u32 n_before = n_groups_kept(life);
   REQUIRE(life.engine().save(session, "other").has_value());
   CHECK(n_groups_kept(life) > n_before);
-}
-
-TEST_CASE("a tail that was cut off, and is as long again, is another one") {
-  const SmallModel model("llama", "q8_0");
-  const Case& c = kCases[0];
-  SimDisk disk(1);
-  SavedLife never(model, how_of(c));
-  const SessionIdx whole = test::create(never);
-  const auto say_otherwise = [](SavedLife& life, SessionIdx session) {
-    REQUIRE(life.engine().truncate(session, life.engine().session_state(session).tokens.n_ids - 4));
-    REQUIRE(life.engine().feed(session, test::random_ids(11, 4)).has_value());
-    life.open.run();
-  };
-  talk(never, whole, c);
-  say_otherwise(never, whole);
-  {
-    SavedLife first(model, how_of(c), disk);
-    const SessionIdx session = test::create(first);
-    talk(first, session, c);
-    REQUIRE(first.engine().save(session, "talk").has_value());
-    const u32 n_slots = first.engine().session_state(session).sequence.n_slots();
-    say_otherwise(first, session);
-    REQUIRE(first.engine().session_state(session).sequence.n_slots() == n_slots);
-    REQUIRE(first.engine().save(session, "talk").has_value());
-  }
-  SavedLife second(model, how_of(c), disk);
-  CHECK(second.generate(second.restore(), 12) == never.generate(whole, 12));
 }
 
 // What an engine that has never selected says of the same tokens.

@@ -1,9 +1,7 @@
-// Goal    sessions whose indexes are renewed share one spare set of them. Who comes first has it
-//         until its swap; who stops loses it; who has none by its swap fills its own set, a layer a
-//         step. So no row waits for another session, no step clusters more than a layer for each
-//         row that is due, and no bit tells who had the set.
+// Goal    sessions whose indexes are renewed share one spare set of them. A session that stops
+//         loses it, and no bit tells which session had it.
 // Method  small random models, an index of 2 bits from 60 tokens on; answers beside others compared
-//         as bytes with those of an engine alone; units of clustering and tokens counted by steps.
+//         as bytes with those of an engine alone.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -60,26 +58,6 @@ struct Rebuilding {
   OpenEngine open;
 };
 
-TEST_CASE("two sessions that stopped while they rebuild do not take the spare indexes for ever") {
-  const SmallModel model("llama", "f16");
-  Config config = config_of(30);
-  config.sessions_max = 3;
-  OpenEngine open(model.path(), config);
-  Engine& engine = open.engine;
-  for (const u64 seed : {7u, 8u}) {
-    const SessionIdx idx = open.session_with(test::random_ids(seed, 60));
-    begin(engine, idx, Rebuilding::kBefore);
-  }
-  read(engine, 0);
-  read(engine, 1);
-  const SessionIdx other = open.session_with(test::random_ids(9, 20));
-  begin(engine, other, 6);
-  read(engine, other);
-  u32 n_idle_steps = 0;
-  for (; engine.has_work() && n_idle_steps < 1000; ++n_idle_steps) engine.step();
-  CHECK(n_idle_steps < 1000);  // a clustering has as many units as layers
-}
-
 TEST_CASE("a session that stops while it rebuilds leaves the spare indexes to those that go on") {
   const SmallModel model("llama", "f16");
   Answer want_other, want_more;
@@ -117,76 +95,6 @@ TEST_CASE("a session that stops while it rebuilds leaves the spare indexes to th
     begin(engine, stopped, 60);
     CHECK((both.read_by_steps(stopped, &n_units_max) == want_more));
     CHECK(n_units_max == 1);
-  }
-}
-
-// Sessions that are read while they step.
-struct Readers {
-  Readers(Engine& of_engine, u32 n) : engine(of_engine), said(n) {}
-  u32 step() {
-    const u32 n_units = engine.step().n_cluster_units;
-    Event event;
-    char text[256];
-    for (u32 idx = 0; idx < said.size(); ++idx) {
-      while (engine.take_event(idx, &event, text)) {
-        if (event.type == EventType::token) said[idx].add(event.token);
-      }
-    }
-    return n_units;
-  }
-  void read_all() {
-    while (engine.has_work()) step();
-  }
-  u32 n_said(SessionIdx idx) const { return engine.session_state(idx).generation.n_generated; }
-
-  Engine& engine;
-  std::vector<Answer> said;
-};
-
-TEST_CASE("rebuilds that come together keep each row waiting for its own layers alone") {
-  const SmallModel model("llama", "f16");
-  struct Case {
-    const char* name;
-    u32 index_delay_tokens;
-    u32 steps_between;  // their first tokens
-    std::array<SessionIdx, 4> turns;
-  };
-  const Case cases[] = {{"all at once, due at once", 1, 0, {0, 1, 2, 3}},
-                        {"one after the other, due at once", 1, 1, {3, 2, 1, 0}},
-                        {"all at once, due later", 30, 0, {0, 1, 2, 3}},
-                        {"one after the other, due later", 30, 5, {2, 1, 0, 3}}};
-  for (const Case& c : cases) {
-    CAPTURE(c.name);
-    const Config config = config_of(c.index_delay_tokens);
-    OpenEngine open(model.path(), config);
-    Engine& engine = open.engine;
-    const u32 n_layers = engine.spec().n_cache_layers, n = static_cast<u32>(c.turns.size());
-    Readers readers(engine, n);
-    for (u32 idx = 0; idx < n; ++idx) {
-      REQUIRE(open.session_with(test::random_ids(7 + idx, 60)) == idx);
-    }
-    open.run();
-    for (const SessionIdx idx : c.turns) {
-      begin(engine, idx, 110);
-      for (u32 i = 0; i < c.steps_between; ++i) readers.step();
-    }
-    // The first indexes have sets of their own. 110 tokens trigger the rebuilds.
-    for (u32 i = 0; i < 1000 && readers.n_said(c.turns[n - 1]) < 40; ++i) readers.step();
-    std::vector<u32> n_waited(n);
-    for (u32 i = 0; i < 1000 && readers.n_said(c.turns[n - 1]) < 85; ++i) {
-      std::vector<u32> before;
-      for (u32 idx = 0; idx < n; ++idx) before.push_back(readers.n_said(idx));
-      CHECK(readers.step() <= n);
-      for (u32 idx = 0; idx < n; ++idx) n_waited[idx] += readers.n_said(idx) == before[idx];
-    }
-    readers.read_all();
-    for (u32 idx = 0; idx < n; ++idx) {
-      CAPTURE(idx);
-      CHECK(n_waited[idx] <= n_layers - 1);  // the last layer's step has the row, too
-      OpenEngine alone(model.path(), config);
-      begin(alone.engine, alone.session_with(test::random_ids(7 + idx, 60)), 110);
-      CHECK((readers.said[idx] == read(alone.engine, 0)));
-    }
   }
 }
 
