@@ -252,7 +252,7 @@ void SessionTable::park(Session& s) {
     s.generation.reused.bound(0);
   }
   archive_.drop(s.saved);
-  kv_.prefixes().park(s.sequence);
+  kv_.prefixes().evict(s.sequence);
   s.run.is_admitted = false;
   s.note_cut();
   selector_.forget(s.idx);

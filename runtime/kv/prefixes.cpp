@@ -117,7 +117,7 @@ Reused Prefixes::cached(const store::Key& root, std::span<const u32> ids) const 
   return there;
 }
 
-void Prefixes::park(Sequence& sequence) {
+void Prefixes::evict(Sequence& sequence) {
   const u32 n_pages = sequence.n_slots() / links_.pool->shape().page_tokens;
   for (u32 at = 0; links_.tiers != nullptr && at < n_pages; ++at) {
     const u32 page = index_.page_of(sequence, at);

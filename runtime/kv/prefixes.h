@@ -45,7 +45,7 @@ class Prefixes {
   Reused cached(const store::Key& root, std::span<const u32> ids) const;
   // Drops the sequence's KV, whose tokens may come again: pages that are found by them are written
   // to the disk, where there is one, before they leave.
-  void park(Sequence& sequence);
+  void evict(Sequence& sequence);
   // Returns whether there is such a page.
   bool has(const store::Key& chain, std::span<const u32> page_ids) const;
   // Drops the page, if no sequence has it and nothing follows it; with_what_follows, that first.

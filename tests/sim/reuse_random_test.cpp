@@ -2,7 +2,7 @@
 //         disk, shared, cut or lost before, and whatever the disk did (ROBUSTNESS R17): a fault
 //         ends an answer or leaves it whole, it never changes it.
 // Method  random feeds, generations, cuts, forks and cancels of three sessions over few frames and
-//         faulty disks; in every second life sessions are kept and parked, and engines follow each
+//         faulty disks; in every second life sessions are kept and evicted, and engines follow each
 //         other on the disk. Each answer against an engine with an empty cache: a slice of what the
 //         slow test runs.
 #include <doctest/doctest.h>

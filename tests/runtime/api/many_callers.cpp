@@ -177,8 +177,8 @@ class Life {
       const bool has_moved =
           rows[i].n_tokens != talk.n_tokens || rows[i].n_computed != talk.n_computed;
       // A place alone may take the last token's back, whose logits are wanted again.
-      const bool is_parked = rows[i].n_computed + 1 < talk.n_computed;
-      counts_.parks += is_parked && talk.listed_epoch == talk.epoch;
+      const bool is_evicted = rows[i].n_computed + 1 < talk.n_computed;
+      counts_.evictions += is_evicted && talk.listed_epoch == talk.epoch;
       talk.listed_epoch = talk.epoch;
       talk.n_tokens = rows[i].n_tokens;
       talk.n_computed = rows[i].n_computed;
@@ -828,7 +828,7 @@ void check_caller_counts(const CallerCounts& counts, u64 n_min) {
                                {"fork", counts.forks},
                                {"truncation", counts.truncations},
                                {"wait over", counts.waits_over},
-                               {"park", counts.parks},
+                               {"KV evicted", counts.evictions},
                                {"busy destroy", counts.busy_destroys},
                                {"call behind destroy", counts.calls_behind},
                                {"call behind a failed one", counts.calls_behind_failed},

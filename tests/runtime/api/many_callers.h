@@ -14,7 +14,7 @@ struct CallerCounts {
   u64 prompt_deadlines = 0, answer_deadlines = 0;
   u64 feeds_cut = 0;  // prefills that a cancel ended
   u64 texts = 0, chats = 0, forks = 0, truncations = 0, waits_over = 0;
-  u64 parks = 0;  // KV of a session that was seen to fall while its tokens stayed
+  u64 evictions = 0;  // KV of a session that was seen to fall while its tokens stayed
   u64 busy_destroys = 0, calls_behind = 0;       // of sessions with calls in flight
   u64 calls_behind_failed = 0;                   // calls
   u64 refused = 0;                               // calls on a session that computes or generates
