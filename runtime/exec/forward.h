@@ -36,6 +36,13 @@ struct ForwardArgs {
   Rows host_values{};  // where V of a check run is fetched to; none: it lies with the host
 };
 
+// A step as it is captured: `logit_rows` are rows_max row numbers.
+struct StepCapture {
+  const ForwardArgs& forward;
+  std::span<const u32> logit_rows;
+  Rows logits;
+};
+
 // V of the check run that begins at this row, [n_rows, n_kv_heads head_dim] of the backend.
 Rows check_values(const ForwardArgs& args, u32 row_begin);
 

@@ -52,8 +52,8 @@ class DeviceHome final : public Home {
   Result<void> reserve(const ProcessorArgs& args, const model::ModelDescription& model) override;
   Result<void> open_kv(kv::KvCache& kv, const kv::KvArgs& args, Carver& store,
                        const kv::TierArgs& tiers) override;
-  method::DeviceIndexes* indexes() override { return &gpu_.backend().indexes(); }
-  method::ChunkDevice* chunks() override { return &gpu_.backend().chunks(); }
+  method::DeviceIndexes* indexes() override { return &gpu_.backend().resident().indexes(); }
+  method::ChunkDevice* chunks() override { return &gpu_.backend().resident().chunks(); }
 
  private:
   GpuProcessor& gpu_;

@@ -69,13 +69,6 @@ struct StepSetup {
   Rows host_values{};  // ForwardArgs'
 };
 
-// A step as it is captured: `logit_rows` are rows_max row numbers.
-struct StepCapture {
-  const ForwardArgs& forward;
-  std::span<const u32> logit_rows;
-  Rows logits;
-};
-
 // A prompt and a token more, which leave nothing.
 class FirstSteps {
  public:

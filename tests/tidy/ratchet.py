@@ -17,14 +17,14 @@ LINES_MAX = 400   # of a file of runtime/
 
 # Classes with more methods, private ones and constructors among them.
 METHODS = {
-    "Store": 34,
+    "Store": 33,
 }
 # Files with more lines.
 LINES = {
     "runtime/api/tarn.h": 454,
 }
 # Whether KV lies in memory, on a disk or on a GPU, asked in the engine and in the backends.
-PLACEMENT_TESTS = 20
+PLACEMENT_TESTS = 10
 # Product files outside of selection and configuration that name one of its methods.
 METHOD_FILES = 0
 ENGINE_FILES = 24

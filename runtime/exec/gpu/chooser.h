@@ -11,7 +11,7 @@ class GpuChooser {
  public:
   explicit GpuChooser(GpuStep* step) : step_(*step) {}
 
-  bool is_on() const { return step_.sizes().choosing_rows() > 0; }
+  bool chooses() const { return step_.sizes().choosing_rows() > 0; }
   // Fills, once, the tables whose groups the rows of a launch gather, the same for every layer.
   void place_gathered();
   // Into the step's state: what each row attends to, that is what it sees or what it gathers.

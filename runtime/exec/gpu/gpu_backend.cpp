@@ -10,52 +10,36 @@ using Mode = GpuStep::Mode;
 
 Result<void> GpuBackend::open(const GpuBackendArgs& args) {
   TARN_CHECK(step_.open(args));
-  if (chooser_.is_on()) chooser_.place_gathered();
-  if (parts_.is_on()) TARN_CHECK(parts_.open());
-  if (chooser_.is_on()) TARN_CHECK(indexes_.open());
+  TARN_CHECK(attention_->open());
   return finish();
 }
 
 void GpuBackend::close() {
-  indexes_.close();
-  parts_.close();
-  graphs_.close();
+  attention_->close();
+  attention_ = &resident_;
   step_.close();
 }
 
 void GpuBackend::begin_step(const step::Batch& batch) {
-  forget_acts();
+  products_.forget_acts();
   if (step_.mode() != Mode::capture) {
     step_.set_mode(Mode::eager);
     step_.place_state(batch.n_rows);
     write_state(batch);
-    if (parts_.is_on()) parts_.begin_step(batch);
-    for (const step::Run& run : batch.runs) send_groups(batch, run);
+    attention_->begin_step(batch);
     step_.send_state();
     if (!step_.host().embedded.empty()) {
       step_.send(step_.regions().step.step.x.data(), step_.host().embedded.data(),
                  u64{batch.n_rows} * step_.spec().d_model);
     }
-    if (graphs_.launch(batch)) step_.set_mode(Mode::replay);
+    if (attention_->launch(batch)) step_.set_mode(Mode::replay);
   }
-  each_choosing(batch, [this](u32 row) { chooser_.code_new_keys(row); });
+  attention_->begin_ops(batch);
 }
 
 void GpuBackend::note_kept_groups(const step::Batch& batch) const {
   for (step::Run& run : batch.runs) {
-    if (!run.selects) run.offloaded_end = parts_.n_kept_groups(run);
-  }
-}
-
-// Calls fn(row) for every row that chooses on the device.
-template <class Fn>
-void GpuBackend::each_choosing(const step::Batch& batch, Fn&& fn) const {
-  if (step_.mode() == Mode::capture) {
-    if (graphs_.chooses()) fn(0);
-    return;
-  }
-  for (const step::Run& run : batch.runs) {
-    if (run.selects) fn(run.row_begin);
+    if (!run.selects) run.offloaded_end = attention_->n_kept_groups(run);
   }
 }
 
@@ -71,7 +55,6 @@ void GpuBackend::write_state(const step::Batch& batch) {
   for (const step::Run& run : batch.runs) {
     std::fill_n(state.sessions.data() + run.row_begin, run.n_rows, step_.sizes().table_of(run));
   }
-  if (chooser_.is_on()) chooser_.write_choices(batch);
   kernels::rope_table({.positions = batch.positions,
                        .n_rows = n,
                        .n_rot = step_.spec().n_rot,
@@ -80,19 +63,127 @@ void GpuBackend::write_state(const step::Batch& batch) {
                        .sin = state.sin.data()});
 }
 
-// Sends the addresses of the frames of the host that the step's rows are written to; else the part
-// of a sequence's tables that is not on the device yet: mostly nothing, and a new group of every
-// layer where the row before filled one.
-void GpuBackend::send_groups(const step::Batch& batch, const step::Run& run) {
-  const u32 table = step_.sizes().table_of(run);
-  if (!parts_.is_on()) {
-    const u32 begin = run.sequence->take_changed_groups();
-    return step_.send_groups(table, *run.sequence, begin, run.sequence->n_groups());
-  }
-  const u32 page_tokens = step_.sizes().group.page_tokens;
-  const u32 last_slot = batch.slots[run.row_begin + run.n_rows - 1];
-  step_.send_groups(table, *run.sequence, batch.slots[run.row_begin] / page_tokens,
-                    last_slot / page_tokens + 1);
+void GpuBackend::embed(const model::WeightMatrix& table, const step::Batch& batch, Rows out) {
+  step_.enqueue(&kernels::GpuTable::embed, {.type = table.type,
+                                            .weights = table.tiled,
+                                            .k = table.k,
+                                            .tokens = step_.on_device().tokens.data(),
+                                            .out = out.data,
+                                            .out_stride = out.stride,
+                                            .n_rows = step_.count(batch.n_rows),
+                                            .rows_max = batch.n_rows});
+  products_.count(batch.n_rows * kernels::row_bytes(table.type, table.k));
+}
+
+void GpuBackend::rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) {
+  step_.enqueue(&kernels::GpuTable::rms_norm, {.x = x.data,
+                                               .x_stride = x.stride,
+                                               .weight = weight,
+                                               .out = out.data,
+                                               .out_stride = out.stride,
+                                               .quantized = products_.acts_for(out, d),
+                                               .n_rows = step_.count(n),
+                                               .rows_max = n,
+                                               .n_heads = 1,
+                                               .d = d,
+                                               .eps = eps});
+}
+
+void GpuBackend::rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) {
+  step_.enqueue(&kernels::GpuTable::rms_norm, {.x = x.data,
+                                               .x_stride = x.stride,
+                                               .weight = weight,
+                                               .out = x.data,
+                                               .out_stride = x.stride,
+                                               .n_rows = step_.count(n),
+                                               .rows_max = n,
+                                               .n_heads = n_heads,
+                                               .d = step_.spec().head_dim,
+                                               .eps = eps});
+}
+
+void GpuBackend::project(Rows x, u32 n, std::span<const Projection> projections) {
+  products_.multiply(x, n, projections, kernels::Store::set);
+}
+
+void GpuBackend::project_add(const ResidualProjection& p, u32 n) {
+  const Projection product[] = {{p.weight, nullptr, p.x}};
+  products_.multiply(p.in, n, product, kernels::Store::add);
+}
+
+void GpuBackend::rope(Rows q, Rows k, u32 n) {
+  const model::ModelSpec& spec = step_.spec();
+  step_.enqueue(
+      &kernels::GpuTable::rope,
+      {.q = {.x = q.data, .stride = q.stride, .n_heads = spec.n_heads},
+       .k = {.x = k.data, .stride = k.stride, .n_heads = spec.n_kv_heads},
+       .cos = step_.on_device().cos.data(),
+       .sin = step_.on_device().sin.data(),
+       .n_rows = step_.count(n),
+       .rows_max = n,
+       .head_dim = spec.head_dim,
+       .n_rot = spec.n_rot,
+       .pairs = spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent});
+}
+
+void GpuBackend::swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) {
+  TARN_ASSERT(gate.stride == up.stride);
+  step_.enqueue(&kernels::GpuTable::swiglu, {.gate = gate.data,
+                                             .up = up.data,
+                                             .in_stride = gate.stride,
+                                             .out = out.data,
+                                             .out_stride = out.stride,
+                                             .quantized = products_.acts_for(out, d),
+                                             .n_rows = step_.count(n),
+                                             .rows_max = n,
+                                             .d = d});
+}
+
+void GpuBackend::gather(const step::Batch& batch, Rows x, u32 d, Rows out) {
+  products_.forget_acts();
+  const u32 n = static_cast<u32>(batch.logit_rows.size());
+  step_.enqueue(&kernels::GpuTable::gather, {.x = x.data,
+                                             .x_stride = x.stride,
+                                             .rows = step_.on_device().logit_rows.data(),
+                                             .out = out.data,
+                                             .out_stride = out.stride,
+                                             .n_rows = step_.count(n),
+                                             .rows_max = n,
+                                             .d = d});
+}
+
+void GpuBackend::fetch(Rows from, u32 n, u64 d, Rows to) {
+  step_.set_mode(GpuStep::Mode::eager);
+  TARN_ASSERT(from.stride == d);
+  TARN_ASSERT(to.stride == d);
+  step_.args().device->copy_out(std::as_writable_bytes(std::span(to.data, n * d)),
+                                DevicePtr<f32>(from.data).as<std::byte>(), step_.stream());
+}
+
+void GpuBackend::summarize(Rows logits, u32 n, u32 d) {
+  step_.enqueue(&kernels::GpuTable::sample,
+                {.logits = logits.data,
+                 .stride = logits.stride,
+                 .n = d,
+                 .k = 0,
+                 .summary = step_.regions().logits.summaries.data(),
+                 .top = nullptr,
+                 .n_rows = step_.count(n) + (step_.mode() == GpuStep::Mode::eager ? 0 : 1),
+                 .rows_max = n});
+  if (step_.mode() == GpuStep::Mode::capture) return;
+  step_.set_mode(GpuStep::Mode::eager);
+  const std::span to(step_.host().summaries.data(), u64{n} * kernels::gpu_sample_chunks(d));
+  step_.args().device->copy_out(
+      std::as_writable_bytes(to),
+      DevicePtr<kernels::GpuLogitsSummary>(step_.regions().logits.summaries.data()).as<std::byte>(),
+      step_.stream());
+}
+
+kernels::LogitsSummary GpuBackend::summary(u32 row) const {
+  const u32 n_chunks = kernels::gpu_sample_chunks(step_.spec().n_vocab);
+  const kernels::GpuLogitsSummary of_row =
+      kernels::merge_summaries(step_.host().summaries.data() + u64{row} * n_chunks, n_chunks);
+  return {.argmax = of_row.argmax, .max = of_row.max, .n_not_finite = of_row.n_not_finite};
 }
 
 void GpuBackend::kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Rows v) {
@@ -106,56 +197,16 @@ void GpuBackend::kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Ro
                                                 .rows_max = batch.n_rows});
 }
 
-// Counts what whole parts read; slots that the host chose are counted where they are chosen.
-void GpuBackend::count_kv(const step::Batch& batch) {
-  const kv::GroupShape& group = step_.sizes().group;
-  const u64 token_bytes = group.page_bytes() * step_.spec().n_kv_heads / group.page_tokens;
-  if (step_.mode() == Mode::capture) return;
-  for (const step::Run& run : batch.runs) {
-    if (parts_.is_on() && run.selects) continue;
-    for (u32 i = 0; i < run.n_rows; ++i) {
-      traffic_.kv_bytes += step_.on_host().attended[run.row_begin + i] * token_bytes;
-    }
-  }
-}
-
-namespace {
-
-// Rows that read all of their sequence's slots.
-bool are_of_one_run(const step::Batch& batch, u32 begin, u32 n_rows) {
-  return std::ranges::any_of(batch.runs, [&](const step::Run& run) {
-    return !run.selects && begin >= run.row_begin && begin + n_rows <= run.row_begin + run.n_rows;
-  });
-}
-
-}  // namespace
-
 void GpuBackend::attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows out) {
   const model::ModelSpec& spec = step_.spec();
   const u64 d_out = u64{spec.n_heads} * spec.head_dim;
-  const bool leaves_acts = spec.head_dim % kGpuActBlock == 0 && acts_for(out, d_out).q != nullptr;
-  count_kv(batch);
-  if (parts_.is_on()) return parts_.attend({batch, cache_layer, q, out, leaves_acts});
-  for (u32 begin = 0; begin < batch.n_rows; begin += kGpuAttnRowsMax) {
-    const u32 n_rows = std::min(kGpuAttnRowsMax, batch.n_rows - begin);
-    const u32 attended_max = std::ranges::max(step_.on_host().attended.subspan(begin, n_rows));
-    each_choosing(batch, [&](u32 row) {
-      const bool is_here = row >= begin && row < begin + n_rows;
-      if (is_here) chooser_.gather(cache_layer, row, from_row(q, row).data);
-    });
-    kernels::GpuPages read = step_.pages(cache_layer, begin);
-    read.tables = step_.on_device().tables.data() + begin;
-    const bool is_captured = step_.mode() == Mode::capture;
-    attend_part(step_,
-                {.pages = read,
-                 .q = from_row(q, begin),
-                 .out = from_row(out, begin),
-                 .visible = step_.on_device().attended.data() + begin,
-                 .quantized = leaves_acts ? step_.acts_from(begin, d_out) : kernels::GpuQuantized{},
-                 .n_rows = n_rows,
-                 .n_spans = is_captured ? graphs_.n_spans() : gpu_spans(attended_max),
-                 .one_sequence = !is_captured && are_of_one_run(batch, begin, n_rows)});
-  }
+  const bool leaves_acts =
+      spec.head_dim % kGpuActBlock == 0 && products_.acts_for(out, d_out).q != nullptr;
+  attention_->attend({batch, cache_layer, q, out, leaves_acts});
+}
+
+Backend::Traffic GpuBackend::take_traffic() {
+  return {.weight_bytes = products_.take_weight_bytes(), .kv_bytes = attention_->take_kv_bytes()};
 }
 
 }  // namespace tarn::exec

@@ -65,6 +65,7 @@ Result<void> GpuProcessor::reserve(const ProcessorArgs& args, const model::Model
 
 Result<void> GpuProcessor::reach_frames(std::span<std::byte> frames,
                                         std::span<std::byte> gathered) {
+  backend_.attend_in_stripes();
   TARN_TRY(const DeviceBytes on_device, register_host(frames));
   backend_args_.frames = frames.data();
   backend_args_.frames_on_device = reinterpret_cast<u64>(on_device.raw());
@@ -164,51 +165,21 @@ ProcessorFacts GpuProcessor::facts() const {
           .numerics_id = kv::kGpuNumericsId,
           .driver_bytes = driver_bytes_,
           .probe = probe_,
-          .n_stripes_kept = backend_.parts().n_stripes_kept()};
+          .n_stripes_kept = backend_.attention().n_stripes_kept()};
 }
 
 Result<void> GpuProcessor::warm_up(const StepCapture& capture, FirstSteps& steps) {
-  TARN_CHECK(capture_graphs(capture));
+  TARN_CHECK(backend_.attention().capture(capture));
+  (void)backend_.take_traffic();  // of no step
+  TARN_CHECK(backend_.finish());
   TARN_CHECK(steps.run());
   if (device().is_lost()) {
     const Result<void> lost = device().check();
     TARN_ASSERT(!lost);  // for ever
     return lost;
   }
-  TARN_CHECK(backend_.graphs().warm());
+  TARN_CHECK(backend_.attention().warm());
   return check_driver_bytes();
-}
-
-// Ops see the state of the step that is captured, which stands for a full bucket.
-Result<void> GpuProcessor::capture_step(const StepCapture& capture, u32 n_rows) {
-  step::Batch batch = *capture.forward.batch;
-  batch.n_rows = n_rows;
-  batch.logit_rows = capture.logit_rows.first(n_rows);  // as many, which is all that counts
-  ForwardArgs of_step = capture.forward;
-  of_step.batch = &batch;
-  forward_layers(of_step);
-  forward_logits(of_step, 0, n_rows, capture.logits);
-  backend_.summarize(capture.logits, n_rows, args_.spec->n_vocab);
-  return backend_.graphs().end();
-}
-
-Result<void> GpuProcessor::capture_graphs(const StepCapture& capture) {
-  const GpuSizes& sizes = args_.gpu;
-  if (sizes.in_stripes) return {};  // the host has its part in every layer
-  const u32 rows_max = std::min(sizes.sessions_max, kernels::kGpuMatvecRowsMax);
-  const u32 spans_max = gpu_spans(sizes.context_tokens);
-  for (u32 n_rows = 1; n_rows <= std::bit_ceil(rows_max); n_rows *= 2) {
-    for (u32 n_spans = 1; n_spans <= std::bit_ceil(spans_max); n_spans *= 2) {
-      TARN_CHECK(backend_.graphs().begin(n_rows, std::min(n_spans, spans_max)));
-      TARN_CHECK(capture_step(capture, n_rows));
-    }
-  }
-  if (sizes.choosing_rows() > 0) {
-    TARN_CHECK(backend_.graphs().begin_choosing());
-    TARN_CHECK(capture_step(capture, 1));
-  }
-  (void)backend_.take_traffic();  // of no step
-  return backend_.finish();
 }
 
 // Checks what the driver took beside our slabs. A GPU's own memory is held against the limit that

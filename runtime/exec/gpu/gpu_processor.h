@@ -49,8 +49,6 @@ class GpuProcessor final : public Processor {
   Result<DeviceBytes> register_host(std::span<std::byte> bytes);
   Unexpected refused(const Error& error);
   Result<void> measure_memory();
-  Result<void> capture_graphs(const StepCapture& capture);
-  Result<void> capture_step(const StepCapture& capture, u32 n_rows);
   Result<void> check_driver_bytes();
 
   ProcessorArgs args_{};

@@ -25,17 +25,8 @@ GpuGraph*& GpuGraphs::graph(u32 n_rows, u32 n_spans) {
   return graphs_[rows_idx][spans_idx];
 }
 
-Result<void> GpuGraphs::begin(u32 n_rows, u32 n_spans) {
-  TARN_ASSERT(graph(n_rows, n_spans) == nullptr);
-  return begin_capture(n_rows, n_spans, /*chooses=*/false);
-}
-
-Result<void> GpuGraphs::begin_choosing() {
-  TARN_ASSERT(choosing_ == nullptr);
-  return begin_capture(1, gpu_spans(step_.sizes().n_chosen_max), /*chooses=*/true);
-}
-
-Result<void> GpuGraphs::begin_capture(u32 n_rows, u32 n_spans, bool chooses) {
+Result<void> GpuGraphs::begin(u32 n_rows, u32 n_spans, bool chooses) {
+  TARN_ASSERT((chooses ? choosing_ : graph(n_rows, n_spans)) == nullptr);
   TARN_ASSERT(step_.mode() == GpuStep::Mode::eager);
   TARN_CHECK(step_.device().begin_capture(step_.stream()));
   step_.set_mode(GpuStep::Mode::capture);
@@ -52,6 +43,34 @@ Result<void> GpuGraphs::end() {
   GpuGraph*& captured = chooses_ ? choosing_ : graph(n_rows_, n_spans_);
   TARN_TRY(captured, step_.device().end_capture(step_.stream()));
   return {};
+}
+
+// Ops see the state of the step that is captured, which stands for a full bucket.
+Result<void> GpuGraphs::capture_step(const StepCapture& capture, u32 n_rows) {
+  step::Batch batch = *capture.forward.batch;
+  batch.n_rows = n_rows;
+  batch.logit_rows = capture.logit_rows.first(n_rows);  // as many, which is all that counts
+  ForwardArgs of_step = capture.forward;
+  of_step.batch = &batch;
+  forward_layers(of_step);
+  forward_logits(of_step, 0, n_rows, capture.logits);
+  of_step.backend->summarize(capture.logits, n_rows, step_.spec().n_vocab);
+  return end();
+}
+
+Result<void> GpuGraphs::capture(const StepCapture& capture) {
+  const GpuSizes& sizes = step_.sizes();
+  const u32 rows_max = std::min(sizes.sessions_max, kernels::kGpuMatvecRowsMax);
+  const u32 spans_max = gpu_spans(sizes.context_tokens);
+  for (u32 n_rows = 1; n_rows <= std::bit_ceil(rows_max); n_rows *= 2) {
+    for (u32 n_spans = 1; n_spans <= std::bit_ceil(spans_max); n_spans *= 2) {
+      TARN_CHECK(begin(n_rows, std::min(n_spans, spans_max), /*chooses=*/false));
+      TARN_CHECK(capture_step(capture, n_rows));
+    }
+  }
+  if (sizes.choosing_rows() == 0) return {};
+  TARN_CHECK(begin(1, gpu_spans(sizes.n_chosen_max), /*chooses=*/true));
+  return capture_step(capture, 1);
 }
 
 Result<void> GpuGraphs::warm(GpuGraph* graph, u32 n_rows) {
@@ -75,8 +94,7 @@ bool GpuGraphs::launch(const step::Batch& batch) {
   const bool is_decode = batch.n_rows <= kernels::kGpuMatvecRowsMax &&
                          batch.runs.size() == batch.n_rows &&
                          batch.logit_rows.size() == batch.n_rows;
-  const bool may_be_graph = !step_.sizes().in_stripes && batch.kv_watch.rows == nullptr;
-  if (!is_decode || !may_be_graph) return false;
+  if (!is_decode || batch.kv_watch.rows != nullptr) return false;
   const auto selects = [](const step::Run& run) { return run.selects; };
   const bool some_select = std::ranges::any_of(batch.runs, selects);
   if (some_select && batch.n_rows > 1) return false;

@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include "runtime/exec/forward.h"
 #include "runtime/exec/gpu/step.h"
 
 namespace tarn::exec {
@@ -15,11 +16,8 @@ class GpuGraphs {
   explicit GpuGraphs(GpuStep* step) : step_(*step) {}
 
   void close();
-  // begin(), the ops of such a step of `n_rows` rows (a bucket), end(). A graph serves up to that
-  // many rows and `n_spans` spans of slots.
-  Result<void> begin(u32 n_rows, u32 n_spans);
-  Result<void> begin_choosing();  // of one row that chooses
-  Result<void> end();
+  // Captures every decode step's graph. Each serves up to a bucket of rows and of spans of slots.
+  Result<void> capture(const StepCapture& capture);
   // Launches each graph over no rows, which leave nothing, and waits for it.
   Result<void> warm();
   // Returns whether the step is one of a graph's, which is then on its way.
@@ -32,7 +30,9 @@ class GpuGraphs {
   static constexpr u32 kRowBuckets = 4;    // 1, 2, 4, 8 rows
   static constexpr u32 kSpanBuckets = 24;  // 1, 2, 4, ... spans
   GpuGraph*& graph(u32 n_rows, u32 n_spans);
-  Result<void> begin_capture(u32 n_rows, u32 n_spans, bool chooses);
+  Result<void> begin(u32 n_rows, u32 n_spans, bool chooses);
+  Result<void> end();
+  Result<void> capture_step(const StepCapture& capture, u32 n_rows);
   Result<void> warm(GpuGraph* graph, u32 n_rows);
 
   GpuStep& step_;

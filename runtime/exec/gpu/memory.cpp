@@ -3,7 +3,7 @@
 #include <array>
 
 #include "platform/base/assert.h"
-#include "runtime/exec/gpu/gpu_backend.h"
+#include "runtime/exec/gpu/args.h"
 
 namespace tarn::exec {
 

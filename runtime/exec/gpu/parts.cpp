@@ -44,12 +44,31 @@ void GpuParts::close() {
   host_part_ = nullptr;
 }
 
+// Sends the addresses of the frames of the host that the step's rows are written to.
 void GpuParts::begin_step(const step::Batch& batch) {
   step_host_ = batch.host;
   kept_.begin_step();
+  const u32 page_tokens = step_.sizes().group.page_tokens;
+  for (const step::Run& run : batch.runs) {
+    const u32 last_slot = batch.slots[run.row_begin + run.n_rows - 1];
+    step_.send_groups(step_.sizes().table_of(run), *run.sequence,
+                      batch.slots[run.row_begin] / page_tokens, last_slot / page_tokens + 1);
+  }
+}
+
+// Counts what whole parts read; slots that the host chose are counted where they are chosen.
+void GpuParts::count(const step::Batch& batch) {
+  const kv::GroupShape& group = step_.sizes().group;
+  const u64 token_bytes = group.page_bytes() * step_.spec().n_kv_heads / group.page_tokens;
+  for (const step::Run& run : batch.runs) {
+    if (run.selects) continue;
+    for (u32 i = 0; i < run.n_rows; ++i)
+      kv_bytes_ += step_.on_host().visible[run.row_begin + i] * token_bytes;
+  }
 }
 
 void GpuParts::attend(const Attended& a) {
+  count(a.batch);
   const model::ModelSpec& spec = step_.spec();
   const u64 row_bytes = u64{spec.n_heads} * spec.head_dim * sizeof(f32);
   for (step::Run& run : a.batch.runs) {

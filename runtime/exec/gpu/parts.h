@@ -6,35 +6,33 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 
-#include "runtime/exec/gpu/step.h"
+#include "runtime/exec/gpu/attention.h"
 
 namespace tarn::exec {
 
-class GpuParts {
+class GpuParts final : public GpuAttention {
  public:
   explicit GpuParts(GpuStep* step) : step_(*step) {}
 
-  Result<void> open();
-  void close();
-  bool is_on() const { return step_.sizes().in_stripes; }
-  void begin_step(const step::Batch& batch);
-  // The inputs and outputs of one attention.
-  struct Attended {
-    const step::Batch& batch;
-    u32 cache_layer;
-    step::Rows q, out;
-    bool leaves_acts;
-  };
-  void attend(const Attended& a);
-  // Counts the groups, from the first on, that stay on the device for a run that reads everything.
-  u32 n_kept_groups(const step::Run& run) const;
-  u64 n_stripes_kept() const { return n_stripes_kept_; }  // that attention found there
+  Result<void> open() override;
+  void close() override;
+  void begin_step(const step::Batch& batch) override;
+  bool launch(const step::Batch&) override { return false; }  // the host has its part in a step
+  void begin_ops(const step::Batch&) override {}
+  void attend(const Attended& a) override;
+  u64 take_kv_bytes() override { return std::exchange(kv_bytes_, 0); }
+  u32 n_kept_groups(const step::Run& run) const override;
+  u64 n_stripes_kept() const override { return n_stripes_kept_; }
+  Result<void> capture(const StepCapture&) override { return {}; }
+  Result<void> warm() override { return {}; }
 
  private:
   const GpuSizes& sizes() const { return step_.sizes(); }
   const GpuAttentionMemory& mine() const { return step_.regions().attention; }
   const GpuHostMemory& host() const { return step_.host(); }
+  void count(const step::Batch& batch);
   void attend_whole(const Attended& a, step::Run& run);
   // A stripe of a layer: groups [begin, end), to be attended to at `memory`, whose addresses stand
   // in the table from table_at on.
@@ -58,6 +56,7 @@ class GpuParts {
   GpuEvent* host_part_ = nullptr;  // what the host waits for within a step
   kv::StripeCache kept_{};
   u64 n_stripes_kept_ = 0;
+  u64 kv_bytes_ = 0;
 };
 
 }  // namespace tarn::exec
