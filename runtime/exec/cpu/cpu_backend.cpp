@@ -1,17 +1,203 @@
 #include "runtime/exec/cpu/cpu_backend.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "kernels/matmul/matmul_tuning.h"
 #include "platform/base/assert.h"
-#include "runtime/method/select_layout.h"
+#include "platform/base/checked.h"
 
 namespace tarn::exec {
+namespace {
+
+u32 count_tiles(u64 n_out) { return static_cast<u32>(ceil_div(n_out, kernels::kTileRows)); }
+
+}  // namespace
+
+void CpuBackend::embed(const model::WeightMatrix& table, const step::Batch& batch, Rows out) {
+  tasks_.for_rows(batch.n_rows, CpuTasks::kRowsPerTask, [&](u32 begin, u32 count) {
+    for (u32 i = begin; i < begin + count; ++i) {
+      kernels::dequantize_tiled_row(table.type, table.tiled, batch.tokens[i], table.k,
+                                    out.data + i * out.stride);
+    }
+  });
+  weight_bytes_ += batch.n_rows * kernels::row_bytes(table.type, table.k);
+}
+
+void CpuBackend::rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) {
+  tasks_.for_rows(n, CpuTasks::kRowsPerTask, [&](u32 begin, u32 count) {
+    args_.table->rms_norm({.x = x.data + begin * x.stride,
+                           .x_stride = x.stride,
+                           .weight = weight,
+                           .out = out.data + begin * out.stride,
+                           .out_stride = out.stride,
+                           .n_rows = count,
+                           .d = d,
+                           .eps = eps});
+  });
+}
+
+void CpuBackend::rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) {
+  const u32 head_dim = args_.spec->head_dim;
+  tasks_.for_rows(n, CpuTasks::kRowsPerTask, [&](u32 begin, u32 count) {
+    for (u32 i = begin; i < begin + count; ++i) {
+      f32* heads = x.data + i * x.stride;
+      args_.table->rms_norm({.x = heads,
+                             .x_stride = head_dim,
+                             .weight = weight,
+                             .out = heads,
+                             .out_stride = head_dim,
+                             .n_rows = n_heads,
+                             .d = head_dim,
+                             .eps = eps});
+    }
+  });
+}
+
+void CpuBackend::quantize(Rows x, u32 k, u32 n) {
+  tasks_.for_rows(n, CpuTasks::kRowsPerTask, [&](u32 begin, u32 count) {
+    args_.table->quantize_activations(
+        {.x = x.data + begin * x.stride,
+         .x_stride = x.stride,
+         .q = args_.memory.step.act_q.data() + u64{begin} * k,
+         .scales = args_.memory.step.act_scales.data() + u64{begin} * (k / 32),
+         .sums = args_.memory.step.act_sums.data() + u64{begin} * (k / 16),
+         .n_rows = count,
+         .k = k});
+  });
+}
+
+void CpuBackend::project(Rows x, u32 n, std::span<const Projection> projections) {
+  TARN_ASSERT(n <= args_.rows_max);
+  const u32 k = projections[0].weight->k;
+  bool quantized = false;
+  u32 n_tasks = 0;
+  for (const Projection& p : projections) {
+    TARN_ASSERT(p.weight->k == k);
+    quantized = quantized || kernels::wants_quantized_activations(p.weight->type);
+    n_tasks += static_cast<u32>(ceil_div(count_tiles(p.weight->n_out),
+                                         kernels::matmul_tiles_per_task(p.weight->type, k, n)));
+    weight_bytes_ += p.weight->bytes();
+  }
+  if (quantized) quantize(x, k, n);
+
+  // Asked here too: the other workers may be given all the tasks.
+  if (!tasks_.goes_on(step::Pause::between_ops)) return;
+  tasks_.run(n_tasks, [&](u32 task_idx, u32 worker_idx) {
+    if (tasks_.skips(worker_idx)) return;
+    for (const Projection& p : projections) {
+      const u32 n_tiles = count_tiles(p.weight->n_out);
+      const u32 per_task = kernels::matmul_tiles_per_task(p.weight->type, k, n);
+      const u32 tasks = static_cast<u32>(ceil_div(n_tiles, per_task));
+      if (task_idx >= tasks) {
+        task_idx -= tasks;
+        continue;
+      }
+      const u32 tile_begin = task_idx * per_task;
+      args_.table->matmul({.type = p.weight->type,
+                           .weights = p.weight->tiled,
+                           .n_out = p.weight->n_out,
+                           .k = k,
+                           .tile_begin = tile_begin,
+                           .tile_end = std::min(tile_begin + per_task, n_tiles),
+                           .n_acts = n,
+                           .x = x.data,
+                           .x_stride = x.stride,
+                           .q = args_.memory.step.act_q.data(),
+                           .scales = args_.memory.step.act_scales.data(),
+                           .sums = args_.memory.step.act_sums.data(),
+                           .bias = p.bias,
+                           .out = p.out.data,
+                           .out_stride = p.out.stride});
+      return;
+    }
+  });
+}
+
+void CpuBackend::begin_step(const step::Batch& batch) {
+  tasks_.begin_step(batch.host);
+  const u32 n_rot = args_.spec->n_rot;
+  tasks_.for_rows(batch.n_rows, CpuTasks::kRowsPerTask, [&](u32 begin, u32 count) {
+    kernels::rope_table({.positions = batch.positions + begin,
+                         .n_rows = count,
+                         .n_rot = n_rot,
+                         .inv_freq = args_.memory.rows.inv_freq.data(),
+                         .cos = args_.memory.rope_cos.data() + u64{begin} * (n_rot / 2),
+                         .sin = args_.memory.rope_sin.data() + u64{begin} * (n_rot / 2)});
+  });
+}
+
+void CpuBackend::project_add(const ResidualProjection& p, u32 n) {
+  const Projection product[] = {{p.weight, nullptr, p.product}};
+  project(p.in, n, product);
+  tasks_.for_rows(n, CpuTasks::kRowsPerTask, [&](u32 begin, u32 count) {
+    for (u32 i = begin; i < begin + count; ++i) {
+      args_.table->add({.x = p.x.data + i * p.x.stride,
+                        .y = p.product.data + i * p.product.stride,
+                        .n = static_cast<u32>(p.weight->n_out)});
+    }
+  });
+}
+
+void CpuBackend::rope(Rows q, Rows k, u32 n) {
+  rope_heads(q, n, args_.spec->n_heads);
+  rope_heads(k, n, args_.spec->n_kv_heads);
+}
+
+void CpuBackend::rope_heads(Rows x, u32 n, u32 n_heads) {
+  const model::ModelSpec& spec = *args_.spec;
+  tasks_.for_rows(n, CpuTasks::kRowsPerTask, [&](u32 begin, u32 count) {
+    args_.table->rope(
+        {.x = x.data + begin * x.stride,
+         .x_stride = x.stride,
+         .cos = args_.memory.rope_cos.data() + u64{begin} * (spec.n_rot / 2),
+         .sin = args_.memory.rope_sin.data() + u64{begin} * (spec.n_rot / 2),
+         .n_rows = count,
+         .n_heads = n_heads,
+         .head_dim = spec.head_dim,
+         .n_rot = spec.n_rot,
+         .pairs = spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent});
+  });
+}
+
+void CpuBackend::swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) {
+  tasks_.for_rows(n, 4, [&](u32 begin, u32 count) {
+    for (u32 i = begin; i < begin + count; ++i) {
+      args_.table->swiglu({.gate = gate.data + i * gate.stride,
+                           .up = up.data + i * up.stride,
+                           .out = out.data + i * out.stride,
+                           .n = d});
+    }
+  });
+}
+
+void CpuBackend::gather(const step::Batch& batch, Rows x, u32 d, Rows out) {
+  for (u32 i = 0; i < batch.logit_rows.size(); ++i) {
+    std::memcpy(out.data + i * out.stride, x.data + batch.logit_rows[i] * x.stride,
+                d * sizeof(f32));
+  }
+}
+
+void CpuBackend::fetch(Rows from, u32, u64, Rows to) { TARN_ASSERT(to.data == from.data); }
+
+Result<void> CpuBackend::finish() {
+  return args_.watched != nullptr ? args_.watched->check() : Result<void>{};
+}
+
+void CpuBackend::summarize(Rows logits, u32, u32 d) {
+  TARN_ASSERT(logits.stride == d);
+  summarized_ = logits;
+}
+
+kernels::LogitsSummary CpuBackend::summary(u32 row) const {
+  return kernels::summarize_logits(from_row(summarized_, row).data, summarized_.stride);
+}
 
 void CpuBackend::kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Rows v) {
   const u32 head_dim = args_.spec->head_dim;
   for (const step::Run& run : batch.runs) {
-    for_rows(run.n_rows, kRowsPerTask, [&](u32 begin, u32 count) {
+    tasks_.for_rows(run.n_rows, CpuTasks::kRowsPerTask, [&](u32 begin, u32 count) {
       for (u32 i = run.row_begin + begin; i < run.row_begin + begin + count; ++i) {
         for (u32 h = 0; h < args_.spec->n_kv_heads; ++h) {
           const u64 first = u64{h} * head_dim;
@@ -27,182 +213,9 @@ void CpuBackend::kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Ro
   }
 }
 
-void CpuBackend::attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows out) {
-  count_kv(batch);
-  for (u64 begin = 0; begin < batch.runs.size();) {
-    const std::span<step::Run> rest = batch.runs.subspan(begin);
-    const std::span<step::Run> runs = rest.first(args_.parts->n_together(rest));
-    attend_runs({batch, runs, cache_layer, q, out});
-    begin += runs.size();
-  }
-}
-
-// Counts what whole parts read; chosen slots are counted where they are chosen.
-void CpuBackend::count_kv(const step::Batch& batch) {
-  const u64 token_bytes =
-      2 * kernels::kv_vector_bytes(args_.kv_type, args_.spec->head_dim) * args_.spec->n_kv_heads;
-  for (const step::Run& run : batch.runs) {
-    if (run.selects) continue;
-    for (u32 begin = 0; begin < run.n_rows; begin += kernels::kAttnRowsMax) {
-      const u32 last = std::min(begin + kernels::kAttnRowsMax, run.n_rows) - 1;
-      traffic_.kv_bytes += batch.visible[run.row_begin + last] * token_bytes;
-    }
-  }
-}
-
-void CpuBackend::attend_runs(const Attended& a) {
-  method::PartSource& source = *args_.parts;
-  const u32 last_row = a.runs.back().row_begin + a.runs.back().n_rows - 1;
-  const u32 n_groups = static_cast<u32>(ceil_div(a.batch.visible[last_row], args_.page_tokens));
-  source.begin(a.runs, a.cache_layer, from_row(a.q, last_row).data);
-  for (step::KvPart part{};
-       !is_abandoned() && source.next(a.runs, a.cache_layer, n_groups, part);) {
-    attend_part(a, part);
-    source.give_back(a.runs, a.cache_layer, part);
-  }
-  for (const step::Run& run : a.runs) {
-    if (run.state != step::RunState::failed) continue;
-    for (u32 row = run.row_begin; row < run.row_begin + run.n_rows; ++row) {
-      std::fill_n(from_row(a.out, row).data, u64{args_.spec->n_heads} * args_.spec->head_dim, 0.0f);
-    }
-  }
-}
-
-u32 CpuBackend::n_tasks(const step::Run& run, const step::KvPart& part) const {
-  if (run.selects) return std::min(part.head_end, args_.spec->n_kv_heads) - part.head_begin;
-  const u64 n_blocks = ceil_div(run.n_rows, kernels::kAttnRowsMax);
-  return static_cast<u32>(n_blocks) * args_.spec->n_kv_heads;
-}
-
-void CpuBackend::attend_part(const Attended& a, const step::KvPart& part) {
-  u32 n = 0;
-  for (const step::Run& run : a.runs) n += n_tasks(run, part);
-  args_.workers->run(n, looking(), [&](u32 task_idx, u32 worker_idx) {
-    if (skips_task(worker_idx)) return;
-    for (const step::Run& run : a.runs) {
-      const u32 n_of_run = n_tasks(run, part);
-      if (task_idx >= n_of_run) {
-        task_idx -= n_of_run;
-        continue;
-      }
-      if (run.selects) return attend_chosen(a, run, part.head_begin + task_idx, worker_idx);
-      return attend_block(a, run, part, task_idx, worker_idx);
-    }
-  });
-}
-
-// Makes the arguments for all slots, with no pages yet.
-kernels::AttnArgs CpuBackend::attn_args(const Attended& a, const step::Run& run, u32 kv_head,
-                                        u32 block, u32 worker_idx) const {
-  const model::ModelSpec& spec = *args_.spec;
-  const u32 row = run.row_begin + block * kernels::kAttnRowsMax;
-  const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
-  const u64 head_offset = u64{kv_head} * n_group_heads * spec.head_dim;
-  return {.type = args_.kv_type,
-          .pages = nullptr,
-          .page_tokens = args_.page_tokens,
-          .head_dim = spec.head_dim,
-          .q = from_row(a.q, row).data + head_offset,
-          .q_stride = a.q.stride,
-          .out = from_row(a.out, row).data + head_offset,
-          .out_stride = a.out.stride,
-          .n_rows = std::min(kernels::kAttnRowsMax, run.row_begin + run.n_rows - row),
-          .n_group_heads = n_group_heads,
-          .visible = a.batch.visible + row,
-          .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
-          .scratch = of_worker(args_.attention.tiles, worker_idx).data()};
-}
-
-// Attends a block of rows to the part's slots, in pieces. Between two pieces it asks whether the
-// step is still wanted.
-void CpuBackend::attend_block(const Attended& a, const step::Run& run, const step::KvPart& part,
-                              u32 task_idx, u32 worker_idx) {
-  const u32 n_kv_heads = args_.spec->n_kv_heads;
-  const u32 n_blocks = static_cast<u32>(ceil_div(run.n_rows, kernels::kAttnRowsMax));
-  const u32 kv_head = task_idx % n_kv_heads;
-  // The last block sees the most slots: it goes first, so that the tasks end together.
-  const u32 block = n_blocks - 1 - task_idx / n_kv_heads;
-  kernels::AttnArgs attn = attn_args(a, run, kv_head, block, worker_idx);
-  const u32 n_visible = attn.visible[attn.n_rows - 1];  // positions ascend
-  const u32 group_end =
-      std::min(part.group_end, static_cast<u32>(ceil_div(n_visible, args_.page_tokens)));
-  if (part.group_begin >= group_end) return;  // it had its last part
-  const AttentionMemory& memory = args_.attention;
-  const std::span<const u8*> pages = of_worker(memory.pages, worker_idx);
-  run.sequence->pages(a.cache_layer, kv_head, part.group_begin, group_end, pages);
-  attn.pages = pages.data();
-  const u32 piece_pages = kAttnPieceSlots / args_.page_tokens;
-  const u32 piece_slots = piece_pages * args_.page_tokens;
-  if (!memory.carried_states.empty()) {
-    const u64 idx = u64{block} * n_kv_heads + kv_head;
-    attn.state = Carver::row(memory.carried_states, memory.n_carried_states, idx).data();
-  } else if (n_visible > piece_slots) {
-    attn.state = of_worker(memory.states, worker_idx).data();
-  }
-  const u32 end = std::min(group_end * args_.page_tokens, n_visible);
-  attn.slot_begin = part.group_begin * args_.page_tokens;
-  for (; end - attn.slot_begin > piece_slots; attn.pages += piece_pages) {
-    attn.slot_end = attn.slot_begin + piece_slots;
-    args_.table->attn(attn);
-    if (skips_task(worker_idx)) return;
-    attn.slot_begin = attn.slot_end;
-  }
-  attn.slot_end = end;
-  args_.table->attn(attn);
-}
-
-// Chosen slots in ascending order, cut into tiles by rank: where they lie changes no bit.
-void CpuBackend::attend_chosen(const Attended& a, const step::Run& run, u32 kv_head,
-                               u32 worker_idx) {
-  kernels::AttnArgs attn = attn_args(a, run, kv_head, 0, worker_idx);
-  const step::ChosenSlots chosen =
-      args_.parts->choose({run, a.cache_layer, kv_head, attn.q}, worker_idx);
-  const u32 n_slots = static_cast<u32>(chosen.slots.size());
-  const u32 n_tile =
-      static_cast<u32>(ceil_div(method::kGatherTokens, args_.page_tokens)) * args_.page_tokens;
-  attn.visible = &n_slots;
-  attn.state = chosen.state;
-  Spent& spent = spent_[worker_idx];
-  for (u32 begin = 0; begin < n_slots; begin += n_tile) {
-    const u64 start_ns = args_.clock->now_ns();
-    attn.pages = chosen.pages != nullptr
-                     ? chosen.pages + begin / args_.page_tokens
-                     : copy_tile(chosen, begin, std::min(n_tile, n_slots - begin));
-    const u64 gathered_ns = args_.clock->now_ns();
-    attn.slot_begin = begin;
-    attn.slot_end = begin + n_tile;
-    args_.table->attn(attn);
-    spent.gather_ns += gathered_ns - start_ns;
-    spent.attend_ns += args_.clock->now_ns() - gathered_ns;
-  }
-}
-
-const u8* const* CpuBackend::copy_tile(const step::ChosenSlots& chosen, u32 begin, u32 n) const {
-  constexpr u64 kAhead = 16;  // slots asked for before they are copied
-  const u64 slot_bytes = 2 * kernels::kv_vector_bytes(args_.kv_type, args_.spec->head_dim);
-  const u32 page_tokens = args_.page_tokens;
-  const auto at = [&](u32 slot) {
-    return chosen.groups[slot / page_tokens] + slot % page_tokens * slot_bytes;
-  };
-  const std::span<const u32> slots = chosen.slots.subspan(begin, n);
-  u8* to = chosen.tile;
-  for (u64 i = 0; i < n; ++i, to += slot_bytes) {
-    if (i + kAhead < n) {
-      const u8* next = at(slots[i + kAhead]);
-      for (u64 byte = 0; byte < slot_bytes; byte += 64) __builtin_prefetch(next + byte);
-    }
-    std::memcpy(to, at(slots[i]), slot_bytes);
-  }
-  return chosen.tile_pages;
-}
-
 Backend::Traffic CpuBackend::take_traffic() {
-  Traffic traffic = std::exchange(traffic_, {});
-  for (Spent& spent : spent_) {
-    traffic.gather_ns += spent.gather_ns;
-    traffic.attend_ns += spent.attend_ns;
-    spent = {};
-  }
+  Traffic traffic = attention_.take_traffic();
+  traffic.weight_bytes = std::exchange(weight_bytes_, 0);
   return traffic;
 }
 

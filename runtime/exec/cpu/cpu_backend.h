@@ -1,47 +1,56 @@
-// The backend of the CPU: its ops (ops.h), and attention as a fold over parts. A task is a block of
-// rows and a KV head; of a run that reads chosen slots it is a KV head that chooses, copies a tile
-// at a time where the slots lie apart, and attends to it.
+// The backend of the CPU. Ops are cut into tasks (tasks.h) and carried out when they are called;
+// attention is a part of its own (attention.h).
+//
+//   memory   scratch that the plan set aside; the backend owns none
+//   thread   the engine's, which is worker 0 of the pool
 #pragma once
 
-#include <array>
+#include <span>
 
-#include "runtime/exec/cpu/ops.h"
+#include "runtime/exec/cpu/attention.h"
+#include "runtime/exec/cpu/tasks.h"
 
 namespace tarn::exec {
 
-class CpuBackend final : public CpuOps {
+class CpuBackend final : public Backend {
  public:
+  void init(const CpuBackendArgs& args) {
+    args_ = args;
+    tasks_.init(args.workers);
+  }
+
+  const char* isa() const override { return args_.table->isa; }
+  void begin_step(const step::Batch& batch) override;
+  void note_kept_groups(const step::Batch&) const override {}  // there is no device
+  bool may_abandon() const override { return true; }
+  bool is_abandoned() const override { return tasks_.is_abandoned(); }
+  void embed(const model::WeightMatrix& table, const step::Batch& batch, Rows out) override;
+  void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) override;
+  void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) override;
+  void project(Rows x, u32 n, std::span<const Projection> projections) override;
+  void project_add(const ResidualProjection& projection, u32 n) override;
+  void rope(Rows q, Rows k, u32 n) override;
+  void swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) override;
+  void gather(const step::Batch& batch, Rows x, u32 d, Rows out) override;
+  void fetch(Rows from, u32 n, u64 d, Rows to) override;
+  void summarize(Rows logits, u32 n, u32 d) override;
+  kernels::LogitsSummary summary(u32 row) const override;
+  Result<void> finish() override;
   void kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Rows v) override;
-  void attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows out) override;
+  void attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows out) override {
+    attention_.attend(batch, cache_layer, q, out);
+  }
   Traffic take_traffic() override;
 
  private:
-  // Runs that have their parts together, and what their attention reads and writes.
-  struct Attended {
-    const step::Batch& batch;
-    std::span<step::Run> runs;
-    u32 cache_layer;
-    Rows q, out;
-  };
-  void count_kv(const step::Batch& batch);
-  void attend_runs(const Attended& a);
-  u32 n_tasks(const step::Run& run, const step::KvPart& part) const;
-  void attend_part(const Attended& a, const step::KvPart& part);
-  template <class T>
-  std::span<T> of_worker(std::span<T> all, u32 worker_idx) const {
-    return Carver::row(all, args_.workers->n_workers(), worker_idx);
-  }
-  kernels::AttnArgs attn_args(const Attended& a, const step::Run& run, u32 kv_head, u32 block,
-                              u32 worker_idx) const;
-  void attend_block(const Attended& a, const step::Run& run, const step::KvPart& part, u32 task_idx,
-                    u32 worker_idx);
-  void attend_chosen(const Attended& a, const step::Run& run, u32 kv_head, u32 worker_idx);
-  const u8* const* copy_tile(const step::ChosenSlots& chosen, u32 begin, u32 n) const;
+  void quantize(Rows x, u32 k, u32 n);
+  void rope_heads(Rows x, u32 n, u32 n_heads);
 
-  struct alignas(64) Spent {
-    u64 gather_ns = 0, attend_ns = 0;
-  };
-  std::array<Spent, kWorkersMax> spent_{};
+  CpuBackendArgs args_{};
+  CpuTasks tasks_{};
+  CpuAttention attention_{&args_, &tasks_};
+  u64 weight_bytes_ = 0;
+  Rows summarized_{};  // rows of as many logits as their stride
 };
 
 }  // namespace tarn::exec
