@@ -109,31 +109,6 @@ TEST_CASE("twenty turns, each from its whole list: all but the new tokens are re
   }
 }
 
-TEST_CASE("an answer comes back with the next turn, and an early change is told once") {
-  const SmallModel model("qwen2", "f16");
-  Host host(model.path(), "kv.context_tokens = 2048\n", "chatml");
-  tarn_session* session = host.session();
-  const std::string first = "[" + message("user", "bakeri somu");
-  feed(session, first + "]");
-  CHECK(run(session, 8).tokens.size() == 8);
-  const u64 n_fed = shown(host, first + "]").ids.size();
-  const std::string second = first + "," + message("assistant", "tel") + "," + message("user", "x");
-  feed(session, second + "]");
-  test::Answer answer = run(session, 8);
-  CHECK(answer.done.reused_from_memory >= n_fed);
-  CHECK(host.log.find("changed") == std::string::npos);
-  std::string other = second;
-  other.replace(other.find("bakeri"), 6, "bakeru");
-  for (u32 i = 0; i < 2; ++i) {
-    feed(session, (i == 0 ? other : second) + "]");
-    run(session, 1);
-    CHECK(tokens_of(session).size() == shown(host, second + "]").ids.size() + 1);
-    const u64 at = host.log.find("message 1 of the conversation changed");
-    CHECK(at != std::string::npos);
-    CHECK(host.log.find("changed", at + 40) == std::string::npos);
-  }
-}
-
 TEST_CASE("callers render side by side while the engine works") {
   const SmallModel model("qwen2", "f16");
   Host host(model.path(), "kv.context_tokens = 2048\n", "chatml");

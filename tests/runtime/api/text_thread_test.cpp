@@ -135,6 +135,33 @@ TEST_CASE(
   closer.join();
 }
 
+TEST_CASE("calls of one session keep their order, whichever of them has a text") {
+  const SmallModel model("llama", "f16");
+  Host host(model.path());
+  tarn_session* const session = host.session();
+  Gate began, may_end;
+  std::thread holder([&] {
+    static_cast<void>(instance_of(host.engine).service.call(held_text(&began, &may_end)));
+  });
+  began.pass();
+  std::thread feeder([&] { CHECK(tarn_session_feed_text(session, "baker", 5, 0) == TARN_OK); });
+  tarn_session_info info = TARN_INIT(tarn_session_info);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is queued by then
+  std::atomic<bool> has_cut{false};
+  std::thread cutter([&] {
+    CHECK(tarn_session_truncate(session, 0) == TARN_OK);
+    has_cut = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK_FALSE(has_cut.load());
+  may_end.open();
+  holder.join();
+  feeder.join();
+  cutter.join();
+  REQUIRE(tarn_session_info_get(session, &info) == TARN_OK);
+  CHECK(info.n_tokens == 0);
+}
+
 TEST_CASE("a hook is refused while a text is read") {
   const SmallModel model("llama", "f16");
   Host host(model.path());

@@ -1,7 +1,7 @@
 // Goal    what a named session has said and computed is on disk soon after, without a save: all
 //         tokens of an answer that has ended, also of one that selected, and all KV to the last
-//         full page, or to the last slot where it selects. One that was cut off goes on with its
-//         bits, wherever its index begins.
+//         full page, or to the last slot where it selects. (One that was cut off goes on with its
+//         bits: sim/select_random, checkpoint_crash.)
 // Method  engines over a simulated disk; a copy of the disk, as a kill leaves it, is restored by
 //         another engine.
 #include <doctest/doctest.h>
@@ -162,40 +162,6 @@ TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
   }
 }
 
-TEST_CASE(
-    "with exact answers all of a conversation that selects is kept, and it has the bits of a cut") {
-  const SmallModel model("llama", "q8_0");
-  for (const bool few_frames : {false, true}) {
-    CAPTURE(few_frames);
-    test::SavedHow how{
-        .few_frames = few_frames, .checkpoint_ms = 1, .select = test::saved_select()};
-    how.select.exact_answers = true;
-    SimDisk disk(1);
-    SavedLife life(model, how, disk), by_hand(model, {.select = test::saved_select()});
-    const SessionIdx session = kept(life), cut = test::create(by_hand);
-    const std::vector<u32> input = test::random_ids(2, 400);
-    CHECK(test::first_part(life, session, 300) == test::first_part(by_hand, cut, 300));
-    const u32 first_approx_slot = life.engine().session_state(session).approx.first_slot;
-    REQUIRE(first_approx_slot < 320);
-    std::vector<u32> ids = ids_of(by_hand, cut);
-    ids.erase(ids.begin(), ids.begin() + first_approx_slot);
-    ids.insert(ids.end(), input.begin(), input.end());
-    test::LogitsRecord got, want;
-    lab::Probe(life.engine()).watch_logits(session, &test::LogitsRecord::on_logits, &got);
-    lab::Probe(by_hand.engine()).watch_logits(cut, &test::LogitsRecord::on_logits, &want);
-    REQUIRE(life.engine().feed(session, input).has_value());
-    REQUIRE(by_hand.engine().truncate(cut, first_approx_slot).has_value());
-    REQUIRE(by_hand.engine().feed(cut, ids).has_value());
-    CHECK(life.generate(session, 30, 0.8f) == by_hand.generate(cut, 30, 0.8f));
-    test::require_same_bits(want, got);
-    settle(life);
-    // The second answer's KV is its own again; all before it is on disk.
-    const There there = found_after_kill(model, how, disk);
-    CHECK(there.ids == ids_of(life, session));
-    CHECK(there.n_computed >= 720 / test::kSavedPage * test::kSavedPage);
-  }
-}
-
 // As many records as the budget has room for are written, 12 KiB each, and no manifest.
 void refuse_until_tomorrow(const test::SavedHow& how, u32 n_prompt) {
   const SmallModel model("llama", "q8_0");
@@ -227,73 +193,6 @@ TEST_CASE("an answer that the write budget refuses is told once, and written the
   refuse_until_tomorrow({.checkpoint_ms = 1'000, .daily_write_bytes = 160'000}, 100);
   refuse_until_tomorrow(
       {.checkpoint_ms = 1'000, .daily_write_bytes = 250'000, .select = test::saved_select()}, 130);
-}
-
-// The rows between the last full page and the kill were tokens that it had generated.
-TEST_CASE(
-    "an answer that a kill cuts off at any token of its index' first steps goes on with its bits") {
-  const SmallModel model("llama", "q8_0");
-  constexpr u32 kInput = 100, kAnswer = 40, kTrigger = 122;
-  u32 n_at_trigger = 0;  // with rows before it that were not on disk
-  for (u32 checkpoint_ms = 2; checkpoint_ms < 60;
-       checkpoint_ms += test::kSlowBuild ? 20 : 2) {  // of a step
-    const SelectMethod method = checkpoint_ms % 4 == 0 ? SelectMethod::pq : SelectMethod::quest;
-    test::SavedHow how{.checkpoint_ms = checkpoint_ms, .select = test::saved_select()};
-    how.select.method = method;
-    how.select.index_delay_tokens = 2;
-    const auto begin = [&](SavedLife& life, SessionIdx session) {
-      REQUIRE(life.engine().feed(session, test::random_ids(1, kInput)).has_value());
-      REQUIRE(life.engine().generate(session, {.max_tokens = kAnswer, .ignore_end = true}));
-    };
-    test::LogitsRecord want;
-    SavedLife whole(model, {.select = how.select});
-    const SessionIdx of_whole = test::create(whole);
-    begin(whole, of_whole);
-    while (whole.engine().session_state(of_whole).generation.n_generated == 0)
-      whole.engine().step();
-    lab::Probe(whole.engine()).watch_logits(of_whole, &test::LogitsRecord::on_logits, &want);
-    CHECK(test::read_all(whole.engine(), of_whole).tokens.size() == kAnswer);
-    const u32 first_approx_slot = whole.engine().session_state(of_whole).approx.first_slot;
-    REQUIRE(first_approx_slot > kInput + 10);
-    REQUIRE(first_approx_slot < kInput + kAnswer);
-
-    SimDisk disk(1);
-    SavedLife life(model, how, disk);
-    const SessionIdx session = kept(life);
-    begin(life, session);
-    for (u32 n_said = kTrigger - kInput - 3; n_said < kTrigger - kInput + 6; ++n_said) {
-      while (life.engine().session_state(session).generation.n_generated < n_said) {
-        life.clock.advance_ns(2'000'000);
-        life.engine().step();
-      }
-      CAPTURE(checkpoint_ms);
-      CAPTURE(n_said);
-      SimDisk image = disk;
-      image.power_loss({.kept = test::SimKept::all});
-      SavedLife other(model, how, image);
-      const auto restored = other.engine().restore("talk");
-      if (!restored) continue;  // killed before there was a manifest
-      const u32 n_there = restored->n_tokens - kInput;
-      REQUIRE(n_there <= n_said);
-      n_at_trigger += restored->n_tokens == kTrigger && restored->n_computed + 1 < kTrigger;
-      REQUIRE(other.engine().generate(restored->idx,
-                                      {.max_tokens = kAnswer - n_there, .ignore_end = true}));
-      test::LogitsRecord got;
-      const u32 n_left = kAnswer - n_there;
-      while (other.engine().session_state(restored->idx).generation.n_generated == 0)
-        other.engine().step();
-      lab::Probe(other.engine()).watch_logits(restored->idx, &test::LogitsRecord::on_logits, &got);
-      CHECK(test::read_all(other.engine(), restored->idx).tokens.size() == n_left);
-      CHECK(other.engine().session_state(restored->idx).approx.first_slot == first_approx_slot);
-      for (u64 at = 0; at < got.rows.size(); ++at) {
-        if (got.rows[at].empty()) continue;
-        CAPTURE(at);
-        REQUIRE(at < want.rows.size());
-        REQUIRE(got.rows[at] == want.rows[at]);
-      }
-    }
-  }
-  if (!test::kSlowBuild) CHECK(n_at_trigger > 0);
 }
 
 }  // namespace

@@ -129,26 +129,6 @@ TEST_CASE("a disk that is slower than its profile says is seen to be, and seen a
   check(life);
 }
 
-TEST_CASE("pages that left for the disk in this life are computed too, and not read") {
-  const SmallModel model("llama", "q8_0");
-  SavedHow how = on_box(1000, 0.001);
-  how.kv_memory_bytes = 80 * 8192;  // frames for one document and a half
-  SimDisk disk(1);
-  SavedLife life(model, how, disk);
-  const Answer first = ask(life, asked(1));
-  CHECK(first == alone(model, 1));
-  CHECK(ask(life, asked(1)).reused.n_from_memory == kOnDisk);  // asked for again: it is kept
-  for (const u64 seed : {u64{2}, u64{3}, u64{4}}) (void)ask(life, asked(seed));
-  const u64 n_loads = life.engine().status().kv.moved.n_loads;
-  const Answer again = ask(life, asked(1));
-  CHECK(again == first);
-  CHECK(again.reused.n_from_disk == 0);
-  const u64 n_probed = life.engine().status().kv.moved.n_loads - n_loads;
-  CHECK(n_probed > 0);
-  CHECK(n_probed <= kLayers * kProbe / kPage);
-  check(life);
-}
-
 TEST_CASE(
     "a prompt is computed beside a session whose pages of it lie on the disk, and both go on") {
   const SmallModel model("llama", "q8_0");

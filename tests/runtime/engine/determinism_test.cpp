@@ -183,30 +183,5 @@ TEST_CASE("truncate and redo, and a fork, give the bits of a fresh run") {
   }
 }
 
-TEST_CASE("greedy tokens of a batch of eight are those of each alone") {
-  const SmallModel model("llama", "q4_k");
-  Config config = config_of({isas().front(), 64, 2});
-  config.sessions_max = 8;
-  config.context_tokens = 2048;
-  OpenEngine open(model.path(), config);
-  const GenerateParams params{.max_tokens = 24, .ignore_end = true};
-  std::vector<std::vector<u32>> alone;
-  for (u32 i = 0; i < 8; ++i) {
-    const SessionIdx session = open.session_with(test::random_ids(i, 5 + 9 * i));
-    REQUIRE(open.engine.generate(session, params).has_value());
-    alone.push_back(test::read_all(open.engine, session).tokens);
-    open.engine.destroy_session(session);
-  }
-  std::vector<SessionIdx> batch;
-  for (u32 i = 0; i < 8; ++i) {
-    batch.push_back(open.session_with(test::random_ids(i, 5 + 9 * i)));
-    REQUIRE(open.engine.generate(batch.back(), params).has_value());
-  }
-  for (u32 i = 0; i < 8; ++i) {
-    CAPTURE(i);
-    CHECK(test::read_all(open.engine, batch[i]).tokens == alone[i]);
-  }
-}
-
 }  // namespace
 }  // namespace tarn::engine::determinism_test

@@ -1,7 +1,8 @@
 // Goal    decoding by selection: all chosen is full attention, to the bit, by every method; slices,
-//         threads and ISA change no bit; clustering stays out of the way of a first token; how
-//         often it updates centroids is a number, or follows from costs and rows, and from no
-//         clock. (Forks, cuts, cancels and neighbours: sim/select_random.)
+//         threads and ISA change no bit; a fork goes on as its source, and a cut as if no more had
+//         been said; clustering stays out of the way of a first token; how often it updates
+//         centroids is a number, or follows from costs and rows, and from no clock. (Cancels,
+//         neighbours and the disk: sim/select_random.)
 // Method  small random models; logits of every sampled row compared as bytes. Indexes of 2 bits, so
 //         that short prompts get one.
 #include <doctest/doctest.h>
@@ -134,6 +135,93 @@ TEST_CASE("slices, threads and ISA change no bit of what is read by selection") 
     packed.code_format = CodeFormat::packed;
     CHECK((answer_of(model.path(), config_of(packed)) == want));
   }
+}
+
+TEST_CASE("a fork goes on as its source would: dense, while it clusters, after, and rebuilding") {
+  const SmallModel model("llama", "f16");
+  // The first index is triggered at 60 tokens and used from 90 on; a rebuild is under way at 130.
+  for (const char* method : kMethods) {
+    for (const u32 n_before : {1u, 10u, 40u, 70u, 140u, 190u}) {
+      CAPTURE(std::string(method));
+      CAPTURE(n_before);
+      if (method != std::string_view("pq") && n_before != 10 && n_before != 70) continue;
+      OpenEngine open(model.path(), config_of(few(method, 30)));
+      const SessionIdx session = open.session_with(test::random_ids(7, 60));
+      begin(open.engine, session, n_before);
+      read(open.engine, session);  // its job may be half done now
+      const Result<SessionIdx> fork = open.engine.fork(session);
+      REQUIRE(fork.has_value());
+      while (n_before == 70 && open.engine.has_work()) open.engine.step();
+      begin(open.engine, session);
+      const Answer want = read(open.engine, session);
+      begin(open.engine, *fork);
+      CHECK((read(open.engine, *fork) == want));
+    }
+  }
+}
+
+TEST_CASE("an input that is taken back leaves what was generated before it as it was") {
+  const SmallModel model("llama", "f16");
+  OpenEngine open(model.path(), config_of(few(SelectMethod::pq)));
+  Engine& engine = open.engine;
+  const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+  begin(engine, session);
+  const Answer first = read(engine, session);
+  const Result<SessionIdx> fork = engine.fork(session);
+  REQUIRE(fork.has_value());
+  begin(engine, *fork, 20);
+  const Answer more = read(engine, *fork);
+  const std::vector<u32> input = test::random_ids(8, 5);
+
+  // By a cancel, before its first step.
+  REQUIRE(engine.feed(session, input).has_value());
+  engine.request_cancel(session);
+  engine.step();
+  REQUIRE(engine.session_state(session).tokens.n_ids == kPrompt + kGenerated);
+  begin(engine, session, 20);
+  CHECK((read(engine, session) == more));
+
+  // By a cut into the answer before it.
+  REQUIRE(engine.feed(session, input).has_value());
+  while (engine.has_work()) engine.step();
+  REQUIRE(engine.truncate(session, kPrompt + 30).has_value());
+  begin(engine, session, kGenerated - 30);
+  const Answer again = read(engine, session);
+  CHECK(std::equal(again.tokens.begin(), again.tokens.end(), first.tokens.begin() + 30));
+  CHECK(std::memcmp(again.logprobs.data(), first.logprobs.data() + 30,
+                    again.logprobs.size() * sizeof(f32)) == 0);
+}
+
+TEST_CASE("cut back behind its trigger, an index serves as before; before it, it is built anew") {
+  const SmallModel model("llama", "f16");
+  OpenEngine open(model.path(), config_of(few(SelectMethod::pq, 1)));
+  Engine& engine = open.engine;
+  const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+  begin(engine, session);
+  const Answer first = read(engine, session);
+  // The tokens that it said up to here, and once more what it said from there on.
+  REQUIRE(engine.truncate(session, kPrompt + 20).has_value());
+  begin(engine, session, kGenerated - 20);
+  const Answer again = read(engine, session);
+  CHECK(std::equal(again.tokens.begin(), again.tokens.end(), first.tokens.begin() + 20));
+  CHECK(std::memcmp(again.logprobs.data(), first.logprobs.data() + 20,
+                    again.logprobs.size() * sizeof(f32)) == 0);
+  // To the end of the prompt, where it was made: it comes into use again, as it is.
+  REQUIRE(engine.truncate(session, kPrompt).has_value());
+  begin(engine, session, 1);
+  read(engine, session);
+  u32 n_units = 0;
+  while (engine.has_work()) n_units += engine.step().n_cluster_units;
+  CHECK(n_units == 0);
+  REQUIRE(engine.truncate(session, kPrompt).has_value());
+  begin(engine, session);
+  CHECK((read(engine, session) == first));
+  REQUIRE(engine.truncate(session, kPrompt - 1).has_value());
+  const std::vector<u32> prompt = test::random_ids(7, kPrompt);
+  REQUIRE(engine.feed(session, std::span(prompt).last(1)).has_value());
+  begin(engine, session);
+  CHECK((read(engine, session) == first));
+  lab::Probe::pool(engine).check_invariants();
 }
 
 // At 1 ns a row and update a layer of prefill takes as long as `n_updates` of them, and half of one
