@@ -23,7 +23,8 @@ FUNCTION = re.compile(
     r"\s*(?:template <.*>\s*)?(?:\[\[\w+\]\]\s*)?"
     r"(?!(?:return|if|for|while|switch|else|using|case|delete|new|static_assert|throw|TARN_\w+)\b)"
     r"(?:[\w:][\w:<>,*& ]*[>&* ])?~?[A-Za-z_][\w:]*\(")
-VARIABLE = re.compile(r"[^(]*=|\s*(?:struct|class|enum)\b")
+# A variable, a type, or a call of a function of another space.
+NO_FUNCTION = re.compile(r"[^(]*=|\s*(?:struct|class|enum)\b|\s+(?:\w+::)+\w+\(")
 
 FIRST_COMMIT = "22d7d1c9"  # subjects from here on
 SUBJECT_MAX = 65
@@ -59,7 +60,7 @@ def offences(tree, path):
             yield "comment", line, f"begins with `{found.group(0)}`, not the subject or a verb"
         for word in NO_WORD.findall(words):
             yield "comment", line, f"`{word}`: name the thing"
-        is_function = FUNCTION.match(below) and not VARIABLE.match(below)
+        is_function = FUNCTION.match(below) and not NO_FUNCTION.match(below)
         found = NO_VERB.match(words) if path.startswith(VERB_ROOMS) and is_function else None
         if found:
             yield "comment-verb", line, (f"begins with `{found.group(0)}`; above a function it is "
