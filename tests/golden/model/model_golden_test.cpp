@@ -1,9 +1,9 @@
 // Goal    the whole forward pass computes the model: no further from an f64 evaluation of the same
 //         weights than llama.cpp is, in any architecture and tensor type.
 // Method  random models of cases.h, some seeds (all: model_slow_test); KL from the f64 reference,
-//         held against llama.cpp's, which was measured once (llama_cpp.txt); planted_bugs.py shows
-//         that a mistake turns this red. Some types are tried in one architecture each, for time:
-//         types differ in their products alone, which tests/kernels compares.
+//         held against llama.cpp's, which was measured once (llama_cpp.txt); planted_bugs.py of
+//         tests/ shows that a mistake turns this red. Some types are tried in one architecture
+//         each, for time: types differ in their products alone, which tests/kernels compares.
 #include <initializer_list>
 
 #include "tests/golden/model/model_check.h"

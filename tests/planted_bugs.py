@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Shows that the whole-model test can fail: plants one mistake at a time and expects it red.
+"""Shows that tests can fail: plants one mistake at a time and expects the test that guards it red.
 
     planted_bugs.py BUILD_DIR [NAME ...]      BUILD_DIR: an empty or earlier folder for the work
 
+The whole-model test guards the arithmetic, and a random life each rule of what happens around it.
 Works on a copy of the tree inside BUILD_DIR. A mistake whose lines are no longer in the source, or
 that does not build, is an error: bring it up to date. Takes some minutes.
 """
@@ -11,14 +12,22 @@ import shutil
 import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FORWARD = "runtime/exec/forward.cpp"
 OPS = "runtime/exec/cpu/ops.cpp"
 BACKEND = "runtime/exec/cpu/cpu_backend.cpp"
 ROPE = "kernels/rope/rope_table.cpp"
 
-# name, file, the right line, the wrong one
-BUGS = [
+# A guard: the program, and the file of it whose cases must turn red.
+MODEL = ("test_golden_model", "*model_golden_test.cpp")
+MOVER = ("test_sim", "*/mover_random_test.cpp")
+REUSE = ("test_sim", "*/reuse_random_test.cpp")
+SELECT = ("test_sim", "*/select_random_test.cpp")
+BLEND = ("test_runtime_engine", "*blend_life_test.cpp")
+CALLERS = ("test_runtime_api", "*many_callers_test.cpp")
+
+# name, file, the right line, the wrong one: mistakes in the forward pass
+BUGS_OF_THE_MODEL = [
     ("rope pair order", OPS,
      "spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent",
      "spec.rope_halves ? kernels::RopePairs::adjacent : kernels::RopePairs::halves"),
@@ -46,15 +55,35 @@ BUGS = [
      "backend.rms_norm(b.x, layer.attn_norm,"),
 ]
 
+# guard, name, file, the right line, the wrong one: one mistake a rule of sessions, KV and calls
+BUGS_OF_LIVES = [
+    (REUSE, "a group that fails its checksum counts as read", "runtime/kv/group_io.cpp",
+     "    if (move.ok) {", "    if (move.ok || true) {"),
+    (MOVER, "a shared tail is cut without a copy of its last slot", "runtime/kv/sequence.cpp",
+     "pool_->copy_slots(tail, *copy, tail_slots);",
+     "pool_->copy_slots(tail, *copy, tail_slots - 1);"),
+    (SELECT, "a damaged extent is believed", "runtime/kv/extent_reads.cpp",
+     "if (!holds) {", "if (false && !holds) {"),
+    (SELECT, "a fork has none of its source's index", "runtime/method/selector.cpp",
+     "s.heads[head]->copy_from(*source.heads[head]);", ""),
+    (CALLERS, "calls behind a failed one are carried out", "runtime/service/call_queue.cpp",
+     "const bool depends = r->is_submitted &&", "const bool depends = false && r->is_submitted &&"),
+    (CALLERS, "a cancel reaches another session", "runtime/service/call_queue.cpp",
+     "r->is_cancelled = r->is_cancelled || r->session == session;", "r->is_cancelled = true;"),
+]
+BUGS = [(MODEL, *bug) for bug in BUGS_OF_THE_MODEL] + BUGS_OF_LIVES
 
-def build(work):
+
+def build(work, guards):
     return subprocess.run(["cmake", "--build", os.path.join(work, "build"), "--target",
-                           "test_golden_model"], capture_output=True, text=True)
+                           *sorted({program for program, _ in guards})],
+                          capture_output=True, text=True)
 
 
-def test_passes(work):
-    return subprocess.run([os.path.join(work, "build", "tests", "test_golden_model"),
-                           "--source-file=*model_golden_test.cpp", "--abort-after=1"],
+def test_passes(work, guard):
+    program, files = guard
+    return subprocess.run([os.path.join(work, "build", "tests", program),
+                           "--source-file=" + files, "--abort-after=1"],
                           capture_output=True).returncode == 0
 
 
@@ -67,19 +96,20 @@ def main():
     for name in filter(None, files):
         os.makedirs(os.path.dirname(os.path.join(tree, name)), exist_ok=True)
         shutil.copy2(os.path.join(ROOT, name), os.path.join(tree, name))
-    for _, path, _, _ in BUGS:  # an earlier run's objects may be of a mistake, and newer
+    for _, _, path, _, _ in BUGS:  # an earlier run's objects may be of a mistake, and newer
         os.utime(os.path.join(tree, path))
     subprocess.run(["cmake", "-S", tree, "-B", os.path.join(work, "build"), "-G", "Ninja",
                     "-DTARN_TESTS=ON"], check=True, stdout=subprocess.DEVNULL)
-    built = build(work)
+    bugs = [bug for bug in BUGS if not names or bug[1] in names]
+    guards = {bug[0] for bug in bugs}
+    built = build(work, guards)
     if built.returncode != 0:
         sys.exit("the unchanged tree does not build:\n" + built.stdout[-4000:])
-    if not test_passes(work):
-        sys.exit("the test is red, and nothing is planted yet")
+    for guard in guards:
+        if not test_passes(work, guard):
+            sys.exit(f"{guard[1]} is red, and nothing is planted yet")
     n_failed = 0
-    for name, path, right, wrong in BUGS:
-        if names and name not in names:
-            continue
+    for guard, name, path, right, wrong in bugs:
         place = os.path.join(tree, path)
         with open(place, encoding="utf-8") as file:
             source = file.read()
@@ -88,9 +118,9 @@ def main():
         else:
             with open(place, "w", encoding="utf-8") as file:
                 file.write(source.replace(right, wrong))
-            built = build(work)
+            built = build(work, {guard})
             verdict = "ERROR: does not build" if built.returncode else \
-                "NOT SEEN" if test_passes(work) else "red"
+                "NOT SEEN" if test_passes(work, guard) else "red"
             with open(place, "w", encoding="utf-8") as file:
                 file.write(source)
         n_failed += verdict != "red"
