@@ -3,7 +3,9 @@
 // these functions a program waits for ever, or takes a part for the whole.
 #pragma once
 
+#include <array>
 #include <string>
+#include <string_view>
 
 #include "runtime/engine/engine.h"
 #include "tools/support/exit_code.h"
@@ -44,6 +46,26 @@ void compute_all(engine::Engine& engine, engine::SessionIdx session, After&& aft
 }
 inline void compute_all(engine::Engine& engine, engine::SessionIdx session) {
   compute_all(engine, session, [] {});
+}
+
+// Takes the session's events, and calls on_event(event, text) for each; only a text event has text.
+// Returns whether the generation has ended. Throws Failure if it ended with an error.
+template <class OnEvent>
+bool drain(engine::Engine& engine, engine::SessionIdx session, OnEvent&& on_event) {
+  engine::Event event;
+  std::array<char, engine::EventRing::kTextBytes> text;
+  bool has_ended = false;
+  while (engine.take_event(session, &event, text)) {
+    const bool has_text = event.type == engine::EventType::text;
+    on_event(event, std::string_view(text.data(), has_text ? event.text_bytes : 0));
+    if (event.type != engine::EventType::done) continue;
+    if (event.done.status != Status::ok) throw_ended_early(event.done.status);
+    has_ended = true;
+  }
+  return has_ended;
+}
+inline bool drain(engine::Engine& engine, engine::SessionIdx session) {
+  return drain(engine, session, [](const engine::Event&, std::string_view) {});
 }
 
 }  // namespace tarn::tools

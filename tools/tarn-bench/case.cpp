@@ -34,8 +34,6 @@ void add_step(const engine::StepTrace& trace, u64 now_ns, Sample& out) {
 
 // Steps until every generation has ended, and drops the events and text.
 Sample run_to_end(engine::Engine& engine, const std::vector<engine::SessionIdx>& sessions) {
-  engine::Event event;
-  char text[4096];
   size_t n_done = 0;
   Sample out;
   SystemClock clock;
@@ -45,12 +43,7 @@ Sample run_to_end(engine::Engine& engine, const std::vector<engine::SessionIdx>&
     const engine::StepTrace& trace = tools::step(engine);
     add_step(trace, clock.now_ns() - begin_ns, out);
     for (const engine::SessionIdx session : sessions) {
-      while (engine.take_event(session, &event, text)) {
-        n_done += event.type == engine::EventType::done ? 1 : 0;
-        if (event.type == engine::EventType::done && event.done.status != Status::ok) {
-          tools::throw_failure({.status = event.done.status, .hint = "the generation ended early"});
-        }
-      }
+      n_done += tools::drain(engine, session) ? 1u : 0u;
     }
   }
   out.ns = clock.now_ns() - begin_ns;

@@ -32,14 +32,9 @@ Queries next_queries(engine::Engine& engine, engine::SessionIdx session, step::K
   out.rows.resize(out.width * spec.n_cache_layers);
   lab::Probe(engine).watch_kv({&Queries::take, &out});
   value_of(engine.generate(session, {.max_tokens = 1, .ignore_end = true}));
-  engine::Event event;
-  char text[4096];
   while (engine.has_work()) {
     tools::step(engine);
-    while (engine.take_event(session, &event, text)) {
-      const bool failed = event.type == engine::EventType::done && event.done.status != Status::ok;
-      if (failed) tools::throw_ended_early(event.done.status);
-    }
+    tools::drain(engine, session);
   }
   lab::Probe(engine).watch_kv({});
   std::vector<f32> cos(spec.n_rot / 2), sin(spec.n_rot / 2);

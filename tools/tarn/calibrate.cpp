@@ -165,7 +165,7 @@ class Box {
     value_of(engine().generate(session_, {.sampler = {}, .max_tokens = 1, .ignore_end = true}));
     for (bool done = false; !done;) {
       step(engine());
-      done = drain();
+      done = drain(engine(), session_);
     }
     std::vector<f64> seconds;
     while (engine().has_work()) {
@@ -176,17 +176,6 @@ class Box {
     }
     if (seconds.empty()) throw Failure{kExitInternal, "no clustering ran"};
     return *std::min_element(seconds.begin(), seconds.end());
-  }
-
-  bool drain() {
-    engine::Event event;
-    std::array<char, engine::EventRing::kTextBytes> text;
-    while (engine().take_event(session_, &event, text)) {
-      if (event.type != engine::EventType::done) continue;
-      if (event.done.status != Status::ok) throw_ended_early(event.done.status);
-      return true;
-    }
-    return false;
   }
 
   Config config_;

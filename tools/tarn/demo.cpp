@@ -108,18 +108,13 @@ void answer(engine::Engine& engine, engine::SessionIdx session, const SampleQues
   const auto begin = SteadyClock::now();
   value_of(engine.feed(session, question.ids));
   value_of(engine.generate(session, {.sampler = {}, .max_tokens = n_tokens, .ignore_end = true}));
-  engine::Event event;
-  std::vector<char> text(engine::EventRing::kTextBytes);
-  for (bool done = false; !done;) {
+  const auto on_event = [&](const engine::Event& event, std::string_view) {
+    if (event.type == engine::EventType::token && told.n_answer < kComparedTokens)
+      told.answer[told.n_answer++] = event.token.token;
+  };
+  do {
     step(engine);
-    while (engine.take_event(session, &event, text)) {
-      if (event.type == engine::EventType::token && told.n_answer < kComparedTokens) {
-        told.answer[told.n_answer++] = event.token.token;
-      }
-      done = event.type == engine::EventType::done;
-      if (done && event.done.status != Status::ok) throw_ended_early(event.done.status);
-    }
-  }
+  } while (!drain(engine, session, on_event));
   told.answer_s = seconds_since(begin);
 }
 

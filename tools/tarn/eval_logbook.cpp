@@ -98,18 +98,13 @@ class Reader {
     value_of(engine_.generate(
         session_, {.sampler = {}, .max_tokens = static_cast<u32>(n_tokens), .ignore_end = true}));
     Answer answer;
-    engine::Event event;
-    std::vector<char> text(engine::EventRing::kTextBytes);
-    for (bool done = false; !done;) {
+    const auto on_event = [&](const engine::Event& event, std::string_view) {
+      if (event.type == engine::EventType::token) answer.ids.push_back(event.token.token);
+      if (event.type == engine::EventType::done) answer.kv_reads = event.done.kv_reads;
+    };
+    do {
       step(engine_);
-      while (engine_.take_event(session_, &event, text)) {
-        if (event.type == engine::EventType::token) answer.ids.push_back(event.token.token);
-        done = event.type == engine::EventType::done;
-        if (!done) continue;
-        if (event.done.status != Status::ok) throw_ended_early(event.done.status);
-        answer.kv_reads = event.done.kv_reads;
-      }
-    }
+    } while (!drain(engine_, session_, on_event));
     return answer;
   }
 

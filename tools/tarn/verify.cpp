@@ -200,7 +200,7 @@ class Examinee {
         keep(trace.n_slots_chosen > 0);
         ++row_idx_;
       }
-      done = drain(nullptr);
+      done = drain(engine(), session_);
     }
     lab::Probe(engine()).watch_logits(session_, nullptr, nullptr);
     const model::ModelSpec& spec = engine().spec();
@@ -234,22 +234,9 @@ class Examinee {
     value_of(engine().generate(session_,
                                {.sampler = {}, .max_tokens = kAnswerTokens, .ignore_end = true}));
     std::string said;
-    while (!drain(&said)) step(engine());
+    const auto on_event = [&](const engine::Event&, std::string_view text) { said += text; };
+    while (!drain(engine(), session_, on_event)) step(engine());
     return said.find(needle.answer) != std::string::npos;
-  }
-
-  bool drain(std::string* said) {
-    engine::Event event;
-    std::vector<char> text(engine::EventRing::kTextBytes);
-    while (engine().take_event(session_, &event, text)) {
-      if (event.type == engine::EventType::text && said != nullptr) {
-        said->append(text.data(), event.text_bytes);
-      }
-      if (event.type != engine::EventType::done) continue;
-      if (event.done.status != Status::ok) throw_ended_early(event.done.status);
-      return true;
-    }
-    return false;
   }
 
   const VerifyCommand& command_;
