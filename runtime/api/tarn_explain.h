@@ -4,9 +4,9 @@
  *   tarn_session_explain   of the session's last input: which choice, from which numbers, and what
  *                          the other one would have cost
  *
- * Times are expected ones, in seconds: of the box's profile (box.*, tarn calibrate), corrected by
- * what steps and reads took since the engine was opened. Without a profile they are 0, KV on the
- * disk is read, and the configured share of chunks is computed.
+ * Times are expected ones, in seconds: of box.profile (tarn calibrate), corrected by what steps and
+ * reads took since the engine was opened. Without a profile they are 0, KV on the disk is read, and
+ * the configured share of chunks is computed.
  */
 #ifndef TARN_EXPLAIN_H
 #define TARN_EXPLAIN_H

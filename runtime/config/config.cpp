@@ -128,7 +128,7 @@ Error unknown_key_error(std::string_view name) {
   DetailText detail;
   constexpr u64 kShownBytes = 32;  // leaves room for the longest key
   detail << name.substr(0, kShownBytes);
-  const std::string_view nearest = nearest_key(name);
+  const std::string_view nearest = name.starts_with("box.") ? "box.profile" : nearest_key(name);
   if (!nearest.empty()) detail << " -> " << nearest;
   return {.status = Status::invalid_config,
           .reason = Reason::bad_setting,
@@ -205,13 +205,14 @@ Result<void> config_validate(const Config& config) {
   }
   TARN_CHECK(select_config_validate(config.select));
   if (config.select.iterations == 0 && config.box.layer.update_ps == 0) {
-    return fail({.status = Status::invalid_config,
-                 .reason = Reason::bad_setting,
-                 .key = "select.iterations",
-                 .hint = "with 0 iterations the box's costs (box.*) decide, and they are not set: "
-                         "measure them with tarn calibrate -m MODEL -o FILE, and give --config "
-                         "FILE",
-                 .detail = Detail("select.iterations")});
+    return fail(
+        {.status = Status::invalid_config,
+         .reason = Reason::bad_setting,
+         .key = "select.iterations",
+         .hint = "with 0 iterations the box's costs (box.profile) decide, and they are not set: "
+                 "measure them with tarn calibrate -m MODEL -o FILE, and give --config "
+                 "FILE",
+         .detail = Detail("select.iterations")});
   }
   return store_config_validate(config.store);
 }

@@ -67,7 +67,8 @@ struct Config {
   StoreConfig store{};
   ReuseConfig reuse{};
   QualityChoice quality = QualityChoice::fixed;
-  BoxConfig box{};
+  BoxText box_profile{};
+  BoxConfig box{};  // no key: what box_profile says, which a configuration's text sets with it
 
   // Calls, in a fixed order:
   //   on(key, field, min, max, help)  for numbers, u32 or u64; a key that ends in _bytes is a size
@@ -112,9 +113,12 @@ void Config::visit_fields(Self& self, Visitor& on) {
   StoreConfig::visit_fields(self.store, on);
   ReuseConfig::visit_fields(self.reuse, on);
   on("control.quality", self.quality, ChoiceNames(kQualityNames),
-     "fixed: what changes a token follows from model, length, configuration and box.*; adaptive: "
+     "fixed: what changes a token follows from model, length, configuration and box.profile; "
+     "adaptive: "
      "also from how fast the box is now, and where KV lies");
-  BoxConfig::visit_fields(self.box, on);
+  on("box.profile", self.box_profile,
+     "what work costs on this box with this model, as tarn calibrate -o FILE measures and writes "
+     "it; empty: not measured");
   on("engine.sessions_max", self.sessions_max, u64{1}, u64{1024}, "open sessions at a time");
   on("engine.batch_rows_max", self.batch_rows_max, u64{1}, u64{8192},
      "rows of one step: prefill slice and decode batch together");

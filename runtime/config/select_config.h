@@ -51,8 +51,8 @@ struct SelectConfig {
   bool disk_reorder = true;
   bool exact_answers = false;
   VerifyMark verified{};
-  // No keys set these. What box.* says, where the configuration leaves iterations to it, and where
-  // context_min is 0; in context_from 0: it says nothing.
+  // No keys set these: box.profile does, where the configuration leaves iterations to it, and where
+  // context_min is 0. In context_from 0: it says nothing.
   LayerCost cost{};
   u32 context_from = 0;
   // A method of runtime/lab, which replaces `method`:
@@ -89,10 +89,11 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
   on("select.local_tokens", self.n_local, u64{1}, u64{1} << 20, "last tokens, always read");
   on("select.k_tokens", self.k, u64{1}, u64{1} << 20, "tokens chosen from between them, a step");
   on("select.context_min", self.context_min, u64{0}, u64{1} << 20,
-     "shorter contexts are read whole, which is faster; 0: what box.* says, or else twice what a "
+     "shorter contexts are read whole, which is faster; 0: what box.profile says, or else twice "
+     "what a "
      "step reads; with a divisor every length is read by selection");
   on("select.iterations", self.iterations, u64{0}, u64{kIterationsMax},
-     "pq: updates of the centroids at most; 0: as many as box.* leave time for, 3 at least");
+     "pq: updates of the centroids at most; 0: as many as box.profile leaves time for, 3 at least");
   on("select.index_delay_tokens", self.index_delay_tokens, u64{1}, u64{4096},
      "tokens from a clustering's start to its use; 1: the second token waits for it");
   on("select.disk_reorder", self.disk_reorder,

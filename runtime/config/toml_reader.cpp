@@ -204,6 +204,12 @@ Result<Config> read(std::string_view text, Config config, Origins* origins) {
   FieldReader reader(parsed.table(), origins);
   config.visit(reader);
   if (reader.error()) return fail(*reader.error());
+  if (const toml::node* node = parsed.table()["box"]["profile"].node()) {
+    const std::string_view profile = config.box_profile.data();
+    const auto box = profile.empty() ? BoxConfig{} : box_from_text(profile);
+    if (!box) return fail(at_position(box.error(), node->source().begin));
+    config.box = *box;
+  }
   TARN_CHECK(config_validate(config));
   return config;
 }

@@ -1,5 +1,5 @@
-// The cost of work on this box, in seconds, by its profile (box.*), and what follows from costs
-// alone: a function of model, length, configuration and profile, whatever the box does now.
+// The cost of work on this box, in seconds, by its profile, and what follows from costs alone: a
+// function of model, length, configuration and profile, whatever the box does now.
 //
 //   Prefill(s)       layers * (layer * steps + token * s + squared * s * s)
 //   T_load           requests * request + bytes * byte + decode time of what lies encoded

@@ -81,7 +81,7 @@ void Engine::note_opened(const Config& config) {
   const PowerState power = power_limits();
   const std::string_view measured = config.box.power_mode.data(), now = power.mode.data();
   if (!measured.empty() && measured != now) {
-    log_.warning("box.* was measured in power mode \"%s\", this is \"%s\": tarn calibrate again",
+    log_.warning("box.profile is of power mode \"%s\", this is \"%s\": tarn calibrate again",
                  config.box.power_mode.data(), power.mode.data());
   }
   const u32 n_layers = model_.spec.n_cache_layers;

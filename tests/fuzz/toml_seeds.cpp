@@ -20,7 +20,8 @@ struct Lines {
   void operator()(const char* key, const bool&, const char*) { add(key, "false"); }
   template <tarn::u64 n>
   void operator()(const char* key, const std::array<char, n>&, const char*) {
-    add(key, "'a/folder'");
+    const bool is_profile = key == std::string_view("box.profile");
+    add(key, is_profile ? std::string("'") + tarn::box_text({}).data() + "'" : "'a/folder'");
   }
   void add(const char* key, const std::string& value) {
     lines.push_back(std::string(key) + " = " + value + "\n");

@@ -1,5 +1,5 @@
 // tarn calibrate: measures what work costs on this box with this model, fits it by least squares,
-// and writes the box's profile (box.*). Clustering and prefill of a layer: the formulas stand in
+// and writes box.profile. Clustering and prefill of a layer: the formulas stand in
 // runtime/method/index_jobs.h; the rest: runtime/control/costs.h.
 #include "tools/tarn/calibrate.h"
 
@@ -334,6 +334,7 @@ void run(CalibrateCommand& command) {
   config.sessions_max = 1;
   config.reuse.prefix = false;  // a prompt read again would take no time
   config.box = {};
+  config.box_profile = {};
   const std::string store = config.store.path.data();
   const u64 quota_bytes = std::exchange(config.store.quota_bytes, u64{0});
   config.store.path = {};  // KV is in memory while the rest is measured
@@ -388,6 +389,7 @@ void run(CalibrateCommand& command) {
                 measure_read_bandwidth(cpu_topology().n_physical_cores) * 1e-9);
   }
   profile.box.power_mode = power_state().mode;
+  profile.box_profile = box_text(profile.box);
   profile.store.quota_bytes = quota_bytes;
   write_profile(command, profile, origin);
 }

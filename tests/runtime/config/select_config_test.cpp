@@ -46,9 +46,8 @@ TEST_CASE("as many updates as the box has time for: only where it was measured")
   REQUIRE_FALSE(refused.has_value());
   CHECK(std::string(refused.error().hint).find("tarn calibrate -m MODEL") != std::string::npos);
   const Result<Config> measured = config_from_toml(
-      "select.iterations = 0\n[box]\ncluster_job_ns = 2000000\ncluster_row_ps = 1\n"
-      "cluster_update_ps = 100000\nprefill_layer_ns = 422000\nprefill_token_ps = 2539000\n"
-      "prefill_squared_fs = 47500\ncluster_share_percent = 3\n",
+      "select.iterations = 0\n"
+      "box.profile = '1 422000 2539000 47500 2000000 1 100000 3 0 0 0 0 0 0'\n",
       {});
   REQUIRE(measured.has_value());
   const LayerCost& cost = measured->box.layer;

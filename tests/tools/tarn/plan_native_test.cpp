@@ -101,7 +101,8 @@ TEST_CASE("the head of a file suffices for a plan, and not for a run") {
 TEST_CASE("a store that is nowhere here is planned for, with what it costs full attention") {
   const test::SmallModel model("llama", "q8_0");
   const test::TempFile box("box.toml");
-  const std::string toml = "[box]\ndisk_request_ns = 10000\ndisk_byte_fs = 1000000\n";  // 1 GB/s
+  const std::string toml =  // 10 us a request, 1 GB/s
+      "box.profile = '1 0 0 0 0 0 0 100 0 0 0 0 10000 1000000'\n";
   tools::write_file(box.path(), toml.data(), toml.size());
   std::vector<std::string> words = {"-m",       model.path(),    "-c",       "262144",
                                     "--target", "orin-nano-8gb", "--budget", "700MiB"};
