@@ -103,7 +103,6 @@ def check_store():
         do(TARN, "store", "unpack", path_of("all.pack"), "--store", other, "-m", MODEL)
         do(TARN, "store", "--store", other, says=tenant)
         do(TARN, "store", "rm", "kitchen", "--tenant", tenant, "--store", own.store)
-        do(TARN, "sessions", "--store", own.store, code=64, says="tarn store")
 
 
 def check_upgrade():
