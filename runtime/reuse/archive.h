@@ -7,7 +7,7 @@
 //   restore    a session goes on where that one was, bit-equal. KV that the store has lost is
 //              recomputed from its tokens; so is approximate KV without the index it was chosen by,
 //              and all KV of another type, arithmetic or shape than this engine's, with a warning
-//   files      export, pack, import, erase and check wait; nothing else goes on meanwhile
+//   files      pack, unpack, erase and check wait; nothing else goes on meanwhile
 //              (session_copy.h)
 //   names      no two open sessions of a tenant have one
 //   thread     the engine's; stop_checkpoints(): any

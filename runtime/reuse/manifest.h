@@ -1,6 +1,6 @@
 // A session as bytes: what must be known, beside the KV, codes and codebooks in records of their
 // own, to go on with a conversation after a restart, bit-equal. FORMAT.md has the layout. It is the
-// payload of a record of Kind::manifest under named_key(), and a part of an exported session.
+// payload of a record of Kind::manifest under named_key(), and a part of a pack.
 //
 //   pages        the group of cache layer l lies under layer_key(page_key(), l). Its chain key
 //                follows from its tokens. From the page of first_approx_slot on KV was computed by

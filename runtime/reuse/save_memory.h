@@ -18,7 +18,7 @@ struct SaveSizes {
 };
 
 struct SaveMemory {
-  static constexpr u32 kCopiedGroups = 4;      // of an export or an import, on their way
+  static constexpr u32 kCopiedGroups = 4;      // of a pack, on their way
   static constexpr u32 kPageTokensLeast = 16;  // kv.page_tokens' least value
 
   std::span<std::byte> manifest, other_manifest;  // [manifest_bytes], whole sectors

@@ -18,9 +18,9 @@ Unexpected unknown_kv() {
                        "take it up with the one that made it"});
 }
 
-Unexpected lost_while_exported() {
+Unexpected lost_while_packed() {
   return fail({.status = Status::io_failed,
-               .hint = "a part of the session could not be read from the store: export it again, "
+               .hint = "a part of the session could not be read from the store: pack it again, "
                        "which leaves out what is lost"});
 }
 
@@ -122,7 +122,7 @@ Result<ExportDone> SessionCopy::pack(const PackArgs& args) {
     table_crc = added_crc(*args_.crc, table_crc, entry);
     return file.write(std::as_bytes(std::span(&entry, 1)));
   }));
-  if (table_crc != head.table_crc) return lost_while_exported();
+  if (table_crc != head.table_crc) return lost_while_packed();
   sector.fill(std::byte{0});
   const u64 table_end = store::kSectorBytes + u64{head.n_sessions} * sizeof(PackEntry);
   TARN_CHECK(file.write(std::span(sector).first(sessions_begin - table_end)));
@@ -131,7 +131,7 @@ Result<ExportDone> SessionCopy::pack(const PackArgs& args) {
     table_crc = added_crc(*args_.crc, table_crc, entry_of(session));
     return write_session(file, found, session);
   }));
-  if (table_crc != head.table_crc) return lost_while_exported();
+  if (table_crc != head.table_crc) return lost_while_packed();
   TARN_CHECK(file.finish());
   done.n_sessions = head.n_sessions;
   done.file_bytes = head.n_bytes;
@@ -164,7 +164,7 @@ Result<void> SessionCopy::write_groups(FileWriter& file, const Manifest& manifes
     }
     BlockingStore::Slot& slot = ops_.slot(group);
     ops_.wait_for(slot);
-    if (slot.outcome != store::Outcome::ok) return lost_while_exported();
+    if (slot.outcome != store::Outcome::ok) return lost_while_packed();
     const SessionGroupHead group_head =
         group_head_of(*args_.crc, manifest, head, group, ops_.buffer(slot));
     TARN_CHECK(file.write(std::as_bytes(std::span(&group_head, 1))));
@@ -176,7 +176,7 @@ Result<void> SessionCopy::write_groups(FileWriter& file, const Manifest& manifes
 Result<void> SessionCopy::begin_read(const Manifest& manifest, u64 group,
                                      BlockingStore::Slot& slot) {
   const auto ref = group_record(*args_.store, manifest, group);
-  if (!ref) return lost_while_exported();
+  if (!ref) return lost_while_packed();
   const u64 tag = ops_.next_tag();
   const store::Begun begun = ops_.begin([&](u64 new_tag) {
     return args_.store->read(
@@ -185,7 +185,7 @@ Result<void> SessionCopy::begin_read(const Manifest& manifest, u64 group,
          .payload = ops_.buffer(slot),
          .tag = new_tag});
   });
-  if (begun != store::Begun::begun) return lost_while_exported();
+  if (begun != store::Begun::begun) return lost_while_packed();
   slot = {.busy = true, .tag = tag};
   return {};
 }
