@@ -15,10 +15,10 @@ void KvCache::init(const KvArgs& args) {
   Carver carver(tables_.pool);
   pool_.init(carver, sizes_.shape, sizes_.groups_max);
   secret_ = store::make_secret(args.entropy);
-  init_pages(&secret_);
+  init_pages(&secret_, nullptr);
 }
 
-void KvCache::init_pages(const store::Secret* secret) {
+void KvCache::init_pages(const store::Secret* secret, Tiers* tiers) {
   Carver carver(tables_.pages);
   prefixes_.index().init(carver, {.n_pages = sizes_.n_pages,
                                   .n_cache_layers = sizes_.n_cache_layers,
@@ -28,19 +28,20 @@ void KvCache::init_pages(const store::Secret* secret) {
                                   .secret = secret});
   pool_.belong_to(&prefixes_.index());
   prefixes_.init({.pool = &pool_,
-                  .tiers = sizes_.n_frames > 0 ? &tiers_ : nullptr,
+                  .tiers = tiers,
                   .n_cache_layers = sizes_.n_cache_layers,
                   .reuses = sizes_.reuses});
 }
 
 Result<void> KvCache::open_tiers(const TierArgs& args) {
-  TARN_ASSERT(!has_tiers_);
+  TARN_ASSERT(moves_ == &no_moves_);
   pool_.lie_in(&tiers_.residency);
   store::Store& store = tiers_.store.store();
   std::array<u8, 8> random{};
   TARN_CHECK(fill_random(random));
   tiers_.nonce = std::bit_cast<u64>(random);
   tiers_.guest = args.guest;
+  tiers_.n_cache_layers = sizes_.n_cache_layers;
   tiers_.extents.init({.shape = args.extents,
                        .store = &store,
                        .mover = &tiers_.mover,
@@ -58,7 +59,7 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
     TARN_CHECK(tiers_.store.stay_off(opened.error()));
   }
   tiers_.outlives_us = args.store.limits.keeps;
-  init_pages(&store.secret());
+  init_pages(&store.secret(), &tiers_);
   Carver carver(tables_.residency);
   tiers_.residency.init(carver, {.shape = sizes_.shape,
                                  .n_groups = sizes_.groups_max,
@@ -78,30 +79,16 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
                      .other_context = &tiers_,
                      .host = args.host},
                     tables_.mover);
-  has_tiers_ = true;
+  moves_ = &tiers_;
   return {};
 }
 
-void Tiers::on_event(void* self, const store::Event& event) {
-  auto& tiers = *static_cast<Tiers*>(self);
-  if (event.tag >= kExtentTag) return tiers.extents.on_event(event);
-  tiers.guest->take(event);
-}
-
-// Erases extents: in a store that outlives us no start would find them.
 void KvCache::close() {
-  const store::Store& store = tiers_.store.store();
-  if (has_tiers_) {
-    tiers_.mover.stop();
-    for (u32 head = 0; tiers_.outlives_us && head < tiers_.extents.shape().n_heads; ++head) {
-      tiers_.extents.forget(head);
-    }
-    while (!(tiers_.mover.idle() && store.idle()) && !store.is_stuck()) tiers_.mover.pump(kWaitNs);
-  }
+  moves_->stop();
+  moves_ = &no_moves_;
   tiers_.store.close();
   tiers_.outlives_us = false;
   tiers_.guest = nullptr;
-  has_tiers_ = false;
 }
 
 bool KvCache::reserve_slots(Sequence& sequence, u32 n_slots) {
@@ -116,15 +103,9 @@ bool KvCache::reserve_slots(Sequence& sequence, u32 n_slots) {
 Result<void> KvCache::truncate(Sequence& sequence, u32 n) {
   const u32 page_tokens = pool_.shape().page_tokens;
   const bool cuts_page = n % page_tokens != 0 && n != sequence.n_slots();
-  const bool holds = has_tiers_ && cuts_page;
-  Result<void> prepared{};
-  if (holds) {
-    TARN_CHECK(tiers_.mover.hold(sequence, n / page_tokens));
-    prepared = tiers_.mover.make_room(sizes_.n_cache_layers);
-  }
-  const bool is_cut = prepared && sequence.truncate(n);
-  if (holds) tiers_.mover.drop_hold();
-  TARN_CHECK(prepared);
+  if (cuts_page) TARN_CHECK(moves_->hold(sequence, n / page_tokens));
+  const bool is_cut = sequence.truncate(n);
+  if (cuts_page) moves_->drop_hold();
   if (is_cut) return {};
   return fail({.status = Status::would_block,
                .reason = Reason::busy_kv,
@@ -132,7 +113,7 @@ Result<void> KvCache::truncate(Sequence& sequence, u32 n) {
 }
 
 Result<void> KvCache::fork(const Sequence& source, Sequence& copy, u32 n_more) {
-  if (has_tiers_) TARN_CHECK(tiers_.mover.make_room(sizes_.n_cache_layers));
+  TARN_CHECK(moves_->make_room());
   if (copy.fork_from(source) && copy.reserve(n_more)) return {};
   return fail({.status = Status::would_block,
                .reason = Reason::busy_kv,
@@ -156,50 +137,6 @@ void KvCache::cut_lost(Sequence& sequence, bool keeps_whole_pages) {
   const bool keeps = keeps_whole_pages && n_pages < sequence.n_groups();
   const bool is_cut = sequence.truncate(keeps ? n_pages * pool_.shape().page_tokens : 0);
   TARN_ASSERT(is_cut);  // between two pages
-}
-
-Result<void> KvCache::reserve_frames(const Sequence& sequence, u32 n) {
-  if (!has_tiers_) return {};
-  return tiers_.mover.make_writable(sequence, n);
-}
-
-void KvCache::plan_step(const step::Batch& batch, const Sequence* next) {
-  if (!has_tiers_) return;
-  UsePlan& uses = tiers_.mover.uses();
-  uses.begin();
-  for (const step::Run& run : batch.runs) {
-    if (run.part == step::RunPart::check) continue;  // of other layers than the others
-    const u32 n_slots = batch.visible[run.row_begin + run.n_rows - 1];
-    const u32 n_groups = static_cast<u32>(ceil_div(n_slots, pool_.shape().page_tokens));
-    uses.add({run.sequence, n_groups, run.offloaded_begin, run.offloaded_end});
-  }
-  if (next != nullptr) uses.add({next, next->n_groups()});
-  uses.end();
-}
-
-void KvCache::plan_later(const Sequence& sequence) {
-  if (!has_tiers_) return;
-  tiers_.mover.uses().add_later({&sequence, sequence.n_slots() / pool_.shape().page_tokens});
-}
-
-Result<u32> KvCache::pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
-  if (!has_tiers_) return end - begin;
-  return tiers_.mover.pin(sequence, cache_layer, begin, end);
-}
-
-void KvCache::unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
-  if (has_tiers_) tiers_.mover.unpin(sequence, cache_layer, begin, end);
-}
-
-void KvCache::pump(u64 timeout_ns) {
-  if (!has_tiers_) return;
-  tiers_.mover.pump(timeout_ns);
-  if (tiers_.guest != nullptr) tiers_.guest->go_on();
-}
-
-bool KvCache::is_moving() const {
-  if (!has_tiers_) return false;
-  return !tiers_.mover.idle() || (tiers_.guest != nullptr && tiers_.guest->is_busy());
 }
 
 KvStats KvCache::stats() const {

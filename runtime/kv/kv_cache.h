@@ -103,7 +103,7 @@ class KvCache {
   // rest goes on: a box answers though its disk is gone.
   Result<void> open_tiers(const TierArgs& args);
   void close();
-  bool has_tiers() const { return has_tiers_; }
+  bool has_tiers() const { return moves_ == &tiers_; }
   Tiers& tiers() { return tiers_; }
   const Tiers& tiers() const { return tiers_; }
   GroupPool& pool() { return pool_; }
@@ -123,33 +123,42 @@ class KvCache {
   void cut_lost(Sequence& sequence, bool keeps_whole_pages);
 
   // Frames for the next n reserved slots of the sequence, all or none. Before plan_step().
-  Result<void> reserve_frames(const Sequence& sequence, u32 n);
+  Result<void> reserve_frames(const Sequence& sequence, u32 n) {
+    return moves_->make_writable(sequence, n);
+  }
   // Plans what attention is going to read: reads work ahead along it, and along all of the sequence
   // that comes next. Of neither, no part of the KV is read ahead.
-  void plan_step(const step::Batch& batch, const Sequence* next = nullptr);
+  void plan_step(const step::Batch& batch, const Sequence* next = nullptr) {
+    moves_->plan_step(batch, next);
+  }
   // After plan_step(): all of this sequence is read by a later step, in the order of these calls.
-  void plan_later(const Sequence& sequence);
+  void plan_later(const Sequence& sequence) { moves_->plan_later(sequence); }
   // Groups [begin, end) of a layer, or fewer; returns how many.
-  Result<u32> pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);
-  void unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);
+  Result<u32> pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
+    return moves_->pin(sequence, cache_layer, begin, end);
+  }
+  void unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
+    moves_->unpin(sequence, cache_layer, begin, end);
+  }
   Result<void> gather(const GatherArgs& args) { return tiers_.mover.gather(args); }
   // Notes why KV could not be read, the last time. The caller marks its run as failed.
   void note_failure(const Error& error) { error_ = error; }
   const Error& error() const { return error_; }
 
-  void pump(u64 timeout_ns);
-  bool is_moving() const;
+  void pump(u64 timeout_ns) { moves_->pump(timeout_ns); }
+  bool is_moving() const { return moves_->are_under_way(); }
 
  private:
-  void init_pages(const store::Secret* secret);
+  void init_pages(const store::Secret* secret, Tiers* tiers);
 
-  bool has_tiers_ = false;
   KvSizes sizes_{};
   KvTables tables_{};
   GroupPool pool_{};
   Prefixes prefixes_{};
   store::Secret secret_{};  // without tiers
   Tiers tiers_{};
+  NoMoves no_moves_{};
+  GroupMoves* moves_ = &no_moves_;
   Error error_{};
 };
 

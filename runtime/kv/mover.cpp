@@ -205,7 +205,7 @@ Result<void> Mover::make_writable(const Sequence& sequence, u32 n) {
   const u32 page_tokens = residency_->shape().page_tokens;
   const u32 begin = sequence.n_slots() / page_tokens;
   const u32 end = static_cast<u32>(ceil_div(u64{sequence.n_slots()} + n, page_tokens));
-  u32 n_frames = 0;
+  u32 n_needed = 0;
   const auto each_reserved = [&](auto&& on_group) {
     for (u32 layer = 0; layer < sequence.n_cache_layers(); ++layer) {
       for (u32 group = begin; group < end; ++group) {
@@ -214,8 +214,8 @@ Result<void> Mover::make_writable(const Sequence& sequence, u32 n) {
       }
     }
   };
-  each_reserved([&](u32) { ++n_frames; });
-  if (n_frames > 0) TARN_CHECK(make_room(n_frames));
+  each_reserved([&](u32) { ++n_needed; });
+  if (n_needed > 0) TARN_CHECK(make_room(n_needed));
   each_reserved([&](u32 group_idx) { (void)residency_->group(group_idx); });
   return {};
 }
