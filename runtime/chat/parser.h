@@ -1,8 +1,8 @@
 // From tokens to nodes, with Jinja2's grammar and precedences. Private to this folder.
 //
-//   ParserBase        the next two tokens, and where nodes are written
+//   ParserState       the next two tokens, and where nodes are written
 //   ExpressionParser  what stands between {{ and }}
-//   Parser            text and tags
+//   Parser            text and tags; it holds the other two
 #pragma once
 
 #include <array>
@@ -26,12 +26,10 @@ struct ParserMemory {
 
 using Parsed = std::optional<NodeIdx>;  // empty: failed, and the parser has the error
 
-class ParserBase {
- protected:
-  explicit ParserBase(const ParserMemory& memory);
-  ~ParserBase() = default;
-  ParserBase(const ParserBase&) = delete;
-  ParserBase& operator=(const ParserBase&) = delete;
+struct ParserState {
+  explicit ParserState(const ParserMemory& lent);
+  ParserState(const ParserState&) = delete;
+  ParserState& operator=(const ParserState&) = delete;
 
   void advance();
   bool take_sign(std::string_view sign);
@@ -40,7 +38,7 @@ class ParserBase {
   Parsed make(Node node);
   Parsed name(std::string_view text);  // the number of a variable's name
   u32 begin_of(std::string_view text) const {
-    return static_cast<u32>(text.data() - memory_.source.data());
+    return static_cast<u32>(text.data() - memory.source.data());
   }
   std::nullopt_t fail_at(const char* hint, const Detail& detail, Status status);
   // A construct that is not whole, and the line where it begins.
@@ -57,20 +55,19 @@ class ParserBase {
   };
   void add(List& list, NodeIdx idx);
 
-  ParserMemory memory_;
-  Lexer lexer_;
-  Token token_{};  // the next
-  Token after_{};  // and the one behind it
-  u32 n_nodes_ = 1;
-  u32 n_names_ = 0;
-  u32 depth_ = 0;
-  Error error_{};
+  ParserMemory memory;
+  Lexer lexer;
+  Token token{};  // the next
+  Token after{};  // and the one behind it
+  u32 n_nodes = 1;
+  u32 n_names = 0;
+  u32 depth = 0;
+  Error error{};
 };
 
-class ExpressionParser : protected ParserBase {
- protected:
-  using ParserBase::ParserBase;
-  ~ExpressionParser() = default;
+class ExpressionParser {
+ public:
+  explicit ExpressionParser(ParserState& in) : in_(in) {}
 
   // Expressions with commas between them are a tuple; one alone is itself. `end_name`: a word that
   // ends it.
@@ -96,11 +93,14 @@ class ExpressionParser : protected ParserBase {
   Parsed list_until(std::string_view end);
   Parsed text();
   Parsed number();
+
+  using List = ParserState::List;
+  ParserState& in_;
 };
 
-class Parser : private ExpressionParser {
+class Parser {
  public:
-  explicit Parser(const ParserMemory& memory) : ExpressionParser(memory) {}
+  explicit Parser(const ParserMemory& memory) : in_(memory), expressions_(in_) {}
   Result<Program> parse();
 
  private:
@@ -126,6 +126,9 @@ class Parser : private ExpressionParser {
   Parsed target();
   bool end_tag();
 
+  using List = ParserState::List;
+  ParserState in_;
+  ExpressionParser expressions_;
   std::array<Open, kSourceDepthMax> open_{};  // each is a level
   u32 n_open_ = 0;
   u32 n_loops_ = 0;  // that are open

@@ -22,8 +22,6 @@ COUNTED = ("platform/", "kernels/", "runtime/", "tools/")
 METHODS = {
     "platform/gpu/cuda/cuda_device.h: CudaDevice": 39,
     "platform/gpu/device.h: Device": 33,
-    "runtime/chat/parser.h: ExpressionParser": 38,
-    "runtime/chat/parser.h: Parser": 54,
     "runtime/engine/engine.h: Engine": 95,
     "runtime/engine/places.h: Places": 37,
     "runtime/engine/sessions.h: Sessions": 67,
