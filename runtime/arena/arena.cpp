@@ -49,22 +49,13 @@ Result<void> RegionArena::reserve(const Reservation& wanted, u64 bytes_wanted) {
   return {};
 }
 
-Result<void> RegionArena::reserve_pinned(const Reservation& wanted, u64 bytes_wanted) {
-  TARN_TRY(bytes_, wanted.device->reserve_pinned("arena", bytes_wanted));
-  std::memset(bytes_.data(), 0, bytes_.size());
-  device_ = wanted.device;
-  locked_ = true;
-  return {};
-}
-
 Result<void> RegionArena::build(const Reservation& wanted) {
   TARN_ASSERT(!sealed_ && n_regions_ == 0);
-  TARN_ASSERT(wanted.reserve != nullptr || wanted.device != nullptr);
+  TARN_ASSERT(wanted.reserve != nullptr);
   TARN_ASSERT(wanted.regions.size() <= kRegionsMax);
 
   if (const u64 bytes_wanted = total_bytes(wanted.regions); bytes_wanted > 0) {
-    TARN_CHECK(wanted.device != nullptr ? reserve_pinned(wanted, bytes_wanted)
-                                        : reserve(wanted, bytes_wanted));
+    TARN_CHECK(reserve(wanted, bytes_wanted));
   }
   u64 offset = 0;
   for (const Region& region : wanted.regions) {
@@ -101,10 +92,8 @@ void RegionArena::leave() {
 }
 
 void RegionArena::tear_down() {
-  if (!bytes_.empty() && device_ != nullptr) device_->release_pinned(bytes_);
-  if (!bytes_.empty() && device_ == nullptr) reserve_->release(bytes_);
+  if (!bytes_.empty()) reserve_->release(bytes_);
   reserve_ = nullptr;
-  device_ = nullptr;
   bytes_ = {};
   n_regions_ = 0;
   sealed_ = false;

@@ -16,7 +16,6 @@
 
 #include "platform/base/result.h"
 #include "platform/base/types.h"
-#include "platform/gpu/device.h"
 #include "platform/mem/reserve.h"
 
 namespace tarn {
@@ -46,9 +45,6 @@ class RegionArena {
   struct Reservation {
     std::span<const Region> regions;
     Reserve* reserve = nullptr;
-    // In place of it, where the driver cannot register our own memory: the driver's, always locked,
-    // which the GPU reads at Device::pinned_address(). Its fork rules hold.
-    Device* device = nullptr;
     LockMode lock = LockMode::off;
     bool huge_pages = true;
     bool for_device = false;  // as in ReserveArgs
@@ -69,10 +65,8 @@ class RegionArena {
 
  private:
   Result<void> reserve(const Reservation& wanted, u64 bytes_wanted);
-  Result<void> reserve_pinned(const Reservation& wanted, u64 bytes_wanted);
 
   Reserve* reserve_ = nullptr;
-  Device* device_ = nullptr;
   std::span<std::byte> bytes_{};
   std::array<std::span<std::byte>, kRegionsMax> regions_{};
   std::array<bool, kRegionsMax> handed_out_{};

@@ -135,7 +135,6 @@ void Engine::run_due_jobs(std::span<Ready> ready) {
         selector_.make_index(each.session, s.sequence.n_slots() + 1, beside_prompt);
     each.waits = !waits || *waits;
     if (waits) continue;
-    TARN_ASSERT(kv_.has_tiers());
     lose_kv(s);
     if (s.state != SessionState::idle) give_up(s, waits.error());
   }
@@ -158,7 +157,8 @@ void Engine::prepare_selection() {
     const Session& s = sessions_[run.session];
     const Result<bool> selects = selector_.begin_row(
         run.session, s.sequence, s.sequence.n_slots() + 1, trace_.n_prefill_rows > 0);
-    if (!selects && !kv_.has_tiers()) return lose_device(selects.error());
+    if (!selects && selects.error().status == Status::device_lost)
+      return lose_device(selects.error());
     if (!selects) {
       kv_.note_failure(selects.error());
       run.state = step::RunState::failed;

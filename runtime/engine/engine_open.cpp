@@ -100,13 +100,13 @@ Result<void> Engine::Opening::load() {
   e_.model_.spec = file_.description().spec;
 
   e_.homes_.choose(e_.plan_.has_gpu(), e_.plan_.tiers.n_frames);
-  const exec::ArenaUse use = e_.homes_.processor().arena_use(args_.device, inputs.device);
+  const exec::ArenaUse use =
+      e_.homes_.processor().arena_use(args_.reserve, args_.device, inputs.device);
   const LockMode lock = args_.config.lock == LockChoice::require   ? LockMode::require
                         : args_.config.lock == LockChoice::attempt ? LockMode::attempt
                                                                    : LockMode::off;
   TARN_CHECK(e_.arena_.build({.regions = e_.plan_.regions,
-                              .reserve = args_.reserve,
-                              .device = use.owner,
+                              .reserve = use.reserve,
                               .lock = lock,
                               .huge_pages = args_.config.huge_pages,
                               .for_device = use.for_device}));

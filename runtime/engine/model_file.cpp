@@ -149,7 +149,7 @@ Result<void> gpu_runs(const plan::Inputs& inputs) {
   const Result<void> can_select = exec::gpu_can_select(inputs.config->select);
   if (can_select) return {};
   const Result<plan::Plan> plan = plan::plan_memory(inputs);
-  if (plan && plan->gpu.in_stripes) return {};
+  if (plan && plan->gpu.n_staged > 0) return {};
   return can_select;
 }
 

@@ -55,8 +55,8 @@ struct ProcessorArgs {
 };
 
 struct ArenaUse {
-  Device* owner = nullptr;  // nullptr: the system; else the driver, which registers no other memory
-  bool for_device = false;  // ReserveArgs'
+  Reserve* reserve = nullptr;  // the system, or the driver where it registers no other memory
+  bool for_device = false;     // ReserveArgs'
 };
 
 // Where a step's rows lie, and the backend that computes them.
@@ -90,8 +90,8 @@ struct ProcessorFacts {
 
 class Processor {
  public:
-  // Returns whose memory the arena is to be. Called with the device that is lent, and the plan's.
-  virtual ArenaUse arena_use(Device* lent, const DeviceFacts& planned) = 0;
+  // Returns whose memory the arena is to be: the system's, or that of the device's driver.
+  virtual ArenaUse arena_use(Reserve* system, Device* device, const DeviceFacts& planned) = 0;
   // Reserves its own memory, of it n_groups of KV, and readies what it reaches of the host's.
   virtual Result<void> reserve(const ProcessorArgs& args, const model::ModelDescription& model,
                                u32 n_groups) = 0;

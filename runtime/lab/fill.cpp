@@ -31,6 +31,7 @@ struct Probe::FillPlaces {
 
 // Rows of so many f32 that the host's side of a GPU holds at a time.
 u32 Probe::host_rows_max(u64 width) const {
+  if (!engine_.status_.on_gpu) return engine_.plan_.rows_max;  // they are made in place
   const u64 n = engine_.plan_.logit_rows_max * u64{engine_.model_.spec.n_vocab} / width;
   return static_cast<u32>(std::min<u64>(n, engine_.plan_.rows_max));
 }
@@ -38,7 +39,7 @@ u32 Probe::host_rows_max(u64 width) const {
 Result<void> Probe::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch rows) {
   const model::ModelSpec& spec = engine_.model_.spec;
   const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
-  const u32 rows_max = engine_.status_.on_gpu ? host_rows_max(2 * d_kv) : engine_.plan_.rows_max;
+  const u32 rows_max = host_rows_max(2 * d_kv);
   if (rows_max == 0) {
     return fail({.status = Status::unsupported,
                  .hint = "rows of K and V are longer than this model's logits, which is where a "
@@ -94,7 +95,7 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   const u32 first_slot = s.sequence.n_slots();
   const u32 n_tasks = static_cast<u32>(ceil_div(n, kRowsPerTask));
   for (u32 layer = 0; layer < e.model_.spec.n_cache_layers; ++layer) {
-    if (e.status_.on_gpu && layer > 0) TARN_CHECK(fill_arrived());  // the rows are free again
+    if (layer > 0) TARN_CHECK(fill_arrived());  // the rows are free again
     e.workers_.run(n_tasks, [&](u32 task_idx, u32) {
       const u32 row = task_idx * kRowsPerTask;
       source.rows(source.context, {.cache_layer = layer,
@@ -103,7 +104,7 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
                                    .k = from_row(at.made_k, row),
                                    .v = from_row(at.made_v, row)});
     });
-    if (e.status_.on_gpu) {
+    if (at.made_k.data != at.k.data) {
       e.homes_.gpu().device().copy_in(
           DevicePtr<f32>(at.k.data).as<std::byte>(),
           std::as_bytes(std::span(at.made_k.data, n * at.made_k.stride)),
@@ -112,7 +113,7 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
     e.executor_.forward_.backend->rope(at.q, at.k, n);
     e.executor_.forward_.backend->kv_append(e.executor_.batch_, layer, at.k, at.v);
   }
-  if (e.status_.on_gpu) TARN_CHECK(fill_arrived());
+  TARN_CHECK(fill_arrived());
   s.sequence.commit(n);  // without a key: the tokens do not tell what is in these groups
   if (e.kv_.is_moving()) e.kv_.pump(0);
   engine::trace_disk(&e.trace_.disk, moved_before, e.kv_.stats());
@@ -130,8 +131,9 @@ Result<void> Probe::fill_arrived() {
 
 void Probe::watch_kv(KvWatch watch) {
   engine_.executor_.watch_ = watch;
-  const bool is_on_gpu = engine_.status_.on_gpu && watch.rows != nullptr;
-  engine_.executor_.batch_.kv_watch = is_on_gpu ? KvWatch{&Probe::copy_out, &engine_} : watch;
+  KvWatch& shown = engine_.executor_.batch_.kv_watch;
+  shown = watch;
+  if (engine_.status_.on_gpu && watch.rows != nullptr) shown = {&Probe::copy_out, &engine_};
 }
 
 // Shows copies of a GPU's rows: q, k and v of a row lie side by side there.

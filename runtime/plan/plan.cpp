@@ -151,9 +151,16 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
                  .logit_rows_max = plan->logit_rows_max,
                  .group = plan->group_shape,
                  .n_chosen_max = plan->select.n_chosen_max,
-                 .in_stripes = n_frames > 0,
+                 .attended_max = plan->context_tokens,
                  .n_stripes = tiers.n_stripes,
                  .blends = config.reuse.prefix};
+    if (n_frames > 0) {
+      plan->gpu.n_staged = 1;
+      plan->gpu.n_stripe_groups = kernels::kGpuMergeSlots / config.page_tokens;
+      plan->gpu.attended_max = std::min(plan->context_tokens, kernels::kGpuMergeSlots);
+    } else if (plan->select.n_chosen_max > 0) {
+      plan->gpu.n_choosing = std::min(plan->sessions_max, exec::kGpuAttnRowsMax);
+    }
     if (n_frames == 0 && plan->select.codes.exist()) {
       plan->gpu.codes = plan->select.codes;
       plan->gpu.index_bytes = plan->select.n_heads * plan->select.index_bytes;
@@ -163,10 +170,9 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
     TARN_TRY(plan->tiers, tier_shape(inputs, *plan, n_frames));
   }
   plan->attention = {.n_workers = plan->n_workers,
-                     .rows_max = plan->rows_max,
+                     .carried_rows = n_frames > 0 ? plan->rows_max : 0,
                      .page_tokens = config.page_tokens,
-                     .pages_max = plan->pages_max,
-                     .in_parts = n_frames > 0};
+                     .pages_max = plan->pages_max};
   plan->kv = {.shape = plan->group_shape,
               .groups_max = plan->groups_max,
               .sessions_max = plan->sessions_max,
@@ -239,7 +245,7 @@ Result<Plan> plan_with(const Inputs& inputs, const Tiers& tiers) {
 // uses that memory. Where both are one memory, frames are as good.
 Result<u32> stripes_kept(const Inputs& inputs, u32 n_frames) {
   TARN_TRY(const Plan plan, plan_with(inputs, {n_frames}));
-  if (!plan.gpu.in_stripes || plan.one_budget) return 0u;
+  if (plan.gpu.n_staged == 0 || plan.one_budget) return 0u;
   const u64 unit_bytes = plan.gpu.stripe_bytes() * inputs.model->spec.n_cache_layers;
   // Where no key says how much of it is ours, a tenth is left to others.
   const u64 ceiling = inputs.config->device_budget_bytes != 0

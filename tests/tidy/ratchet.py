@@ -35,7 +35,7 @@ LINES = {
     "runtime/api/tarn.h": 454,
 }
 # Lines outside of the plan that ask where KV lies, or whether a CPU or a GPU computes.
-PLACEMENT_LINES = 109
+PLACEMENT_LINES = 35
 # Classes that inherit from one of another file that is no interface.
 INHERITS = {(name, base) for base, names in {
     "SessionTable": ["Places"],
@@ -55,11 +55,16 @@ INHERITS = {(name, base) for base, names in {
 METHOD_FILES = 0
 ENGINE_FILES = 24
 
+# A decision asks one of these, and has a branch. What a store has of frames is none of it, and the
+# choice of a device comes before there is a plan.
 PLACEMENT = re.compile(
-    r"\b(?:runs_on_gpu|on_gpu|has_gpu|in_tiers|has_tiers|has_disk|is_on_device|is_resident|in_place"
-    r"|in_stripes|if_stripes|in_parts|pins_arena)_?\b|\b(?:parts|chooser)_\.is_on\(\)"
-    r"|\b(?:device|watched)_?(?:\(\))? [!=]= nullptr|\bgpu_kernels [!=]= nullptr|\bDeviceKind::cpu"
-    r"|\bn_frames [<>!=]=? 0|\btiers\.is_on\(\)")
+    r"\b(?:(?:runs_|is_)?on_gpu|has_gpu|in_tiers|has_tiers|is_on_device|is_resident|in_place"
+    r"|in_stripes|if_stripes|n_staged|in_chunks|if_chunks|in_parts|pins_arena|is_pinned)_?\b"
+    r"|\b(?:facts|args)_?\.has_disk\b|\b(?:parts|chooser)_\.is_on\(\)|\btiers\.is_on\(\)"
+    r"|\bgpu_kernels [!=]= nullptr|\b(?:args_?\.device|e_\.device_|watched) [!=]= nullptr"
+    r"|\bDeviceKind::cpu|\btiers\.n_frames [<>!=]=? 0|\(n_frames [<>!=]=? 0")
+BRANCH = re.compile(r"\bif \(|\?|&& |\|\||(?<![\w)])!|[!=]= |\s[<>] |\bif_\w+ \*|ASSERT")
+PLANS = ("runtime/plan/", "runtime/store/", "runtime/engine/model_file.cpp")
 METHOD = re.compile(r"SelectMethod|Quest|\b(?<!kernels::)Pq[A-Z]")  # arithmetic is none's
 METHOD_ROOMS = ("runtime/method/", "runtime/config/", "runtime/lab/")
 
@@ -188,14 +193,13 @@ def common(a, b):
 
 
 def placement(tree):
-    """(path, line number) of every line outside of the plan that asks where KV lies, or what
-    computes."""
+    """(path, line number, line) of every decision on where KV lies, or what computes."""
     for path in tree.sources("runtime/"):
-        if path.startswith("runtime/plan/"):
+        if path.startswith(PLANS):
             continue
         for number, line in tree.code_lines(path):
-            if PLACEMENT.search(line):
-                yield path, number
+            if PLACEMENT.search(line) and BRANCH.search(line):
+                yield path, number, line.strip()
 
 
 def counts(tree):
@@ -262,8 +266,8 @@ def main():
             print(f"{figure:7}  {cell}")
         return
     if sys.argv[2:] == ["--placement"]:
-        for path, number in placement(tree):
-            print(f"{path}:{number}")
+        for path, number, line in placement(tree):
+            print(f"{path}:{number}: {line}")
         return
     found = list(findings(tree))
     for finding in found:

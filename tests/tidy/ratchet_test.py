@@ -88,7 +88,8 @@ class RatchetTest(unittest.TestCase):
         many = "class Big { " + "void f(); " * 31 + "};\n"
         files = {"runtime/engine/big.h": many, "tools/tarn/base.h": "class Base { int f(); };\n",
                  "tools/tarn/over.h": "class Over : Base {};\n",
-                 "runtime/engine/a.cpp": "kv.has_tiers();\n" * 2, "runtime/plan/a.cpp": "on_gpu;\n",
+                 "runtime/engine/a.cpp": "if (kv.has_tiers()) f();\n" * 2 + "bool on_gpu;\n",
+                 "runtime/plan/a.cpp": "if (on_gpu) f();\n",
                  "runtime/kv/long.cpp": "\n" * 401, "runtime/kv/names.cpp": "PqIndex i;\n",
                  "runtime/method/names.cpp": "PqIndex i;\n", "tests/long.cpp": "\n" * 500}
         big = "runtime/engine/big.h: Big"

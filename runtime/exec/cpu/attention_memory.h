@@ -15,10 +15,9 @@ inline constexpr u32 kAttnPieceSlots = 8192;
 
 struct AttentionSizes {
   u32 n_workers = 1;
-  u32 rows_max = 0;
+  u32 carried_rows = 0;  // whose state is kept between a layer's parts; 0: a layer is one
   u32 page_tokens = 0;
-  u32 pages_max = 0;      // of one layer of one session
-  bool in_parts = false;  // a layer may come in several parts
+  u32 pages_max = 0;  // of one layer of one session
 };
 
 struct AttentionMemory {
@@ -39,7 +38,7 @@ struct AttentionMemory {
         whole(kernels::attn_state_bytes(spec.head_dim, kernels::kAttnRowsMax * n_group_heads));
     const bool is_long = sizes.pages_max > kAttnPieceSlots / sizes.page_tokens;
     const u64 n_carried_states =
-        sizes.in_parts ? ceil_div(sizes.rows_max, kernels::kAttnRowsMax) * spec.n_kv_heads : 0;
+        ceil_div(sizes.carried_rows, kernels::kAttnRowsMax) * spec.n_kv_heads;
     return {.tiles = carver.rows<std::byte>("tiles", sizes.n_workers, tile_bytes),
             .pages = carver.rows<const u8*>("pages", sizes.n_workers, table_bytes / sizeof(u8*)),
             .states =

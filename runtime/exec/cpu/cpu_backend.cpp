@@ -181,10 +181,6 @@ void CpuBackend::gather(const step::Batch& batch, Rows x, u32 d, Rows out) {
 
 void CpuBackend::fetch(Rows from, u32, u64, Rows to) { TARN_ASSERT(to.data == from.data); }
 
-Result<void> CpuBackend::finish() {
-  return args_.watched != nullptr ? args_.watched->check() : Result<void>{};
-}
-
 void CpuBackend::summarize(Rows logits, u32, u32 d) {
   TARN_ASSERT(logits.stride == d);
   summarized_ = logits;

@@ -35,7 +35,7 @@ class CpuBackend final : public Backend {
   void fetch(Rows from, u32 n, u64 d, Rows to) override;
   void summarize(Rows logits, u32 n, u32 d) override;
   kernels::LogitsSummary summary(u32 row) const override;
-  Result<void> finish() override;
+  Result<void> finish() override { return args_.watched.check(); }
   void kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Rows v) override;
   void attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows out) override {
     attention_.attend(batch, cache_layer, q, out);

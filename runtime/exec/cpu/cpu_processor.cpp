@@ -4,9 +4,10 @@ namespace tarn::exec {
 
 Result<void> CpuProcessor::reserve(const ProcessorArgs& args, const model::ModelDescription&, u32) {
   args_ = args;
-  if (args.gpu_kernels != nullptr) args_.device = nullptr;  // it is not asked any more
+  // One that has kernels could compute, and is let go.
+  watched_ = WatchedDevice(args.gpu_kernels == nullptr ? args.device : nullptr);
   sampling_ = Carver(args.regions.logits);
-  return args_.device != nullptr ? args_.device->bind_thread() : Result<void>{};
+  return watched_.bind_thread();
 }
 
 Result<model::Weights> CpuProcessor::load_weights(model::LoadArgs load) {
@@ -31,18 +32,12 @@ Result<StepSetup> CpuProcessor::open(const model::Weights& weights, Rows host_lo
                  .memory = memory,
                  .attention = AttentionMemory::carve(attention, spec, args_.attention),
                  .parts = args_.parts,
-                 .watched = args_.device});
+                 .watched = watched_});
   return StepSetup{.backend = &backend_,
                    .step = memory.step,
                    .rows = memory.rows,
                    .embedded = {memory.step.x.data(), spec.d_model},
                    .logits = host_logits};
 }
-
-void CpuProcessor::give_up() {
-  if (args_.device != nullptr) args_.device->give_up();
-}
-
-void CpuProcessor::close() { args_ = {}; }
 
 }  // namespace tarn::exec

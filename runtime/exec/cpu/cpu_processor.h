@@ -13,7 +13,9 @@ class CpuProcessor final : public Processor {
   CpuProcessor(const CpuProcessor&) = delete;
   CpuProcessor& operator=(const CpuProcessor&) = delete;
 
-  ArenaUse arena_use(Device*, const DeviceFacts&) override { return {}; }
+  ArenaUse arena_use(Reserve* system, Device*, const DeviceFacts&) override {
+    return {.reserve = system};
+  }
   Result<void> reserve(const ProcessorArgs& args, const model::ModelDescription& model,
                        u32 n_groups) override;
   Result<void> reach_frames(std::span<std::byte>, std::span<std::byte>) override { return {}; }
@@ -22,11 +24,12 @@ class CpuProcessor final : public Processor {
   Result<StepSetup> open(const model::Weights& weights, Rows host_logits) override;
   Result<void> warm_up(const StepCapture&, FirstSteps&) override { return {}; }
   ProcessorFacts facts() const override { return {.numerics_id = kv::kCpuNumericsId}; }
-  void give_up() override;
-  void close() override;
+  void give_up() override { watched_.give_up(); }
+  void close() override { watched_ = {}; }
 
  private:
   ProcessorArgs args_{};
+  WatchedDevice watched_{};
   Carver sampling_{};
   CpuBackend backend_{};
 };

@@ -13,9 +13,9 @@
 #include "platform/base/checked.h"
 #include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
-#include "platform/gpu/device.h"
 #include "runtime/exec/backend.h"
 #include "runtime/exec/cpu/attention_memory.h"
+#include "runtime/exec/cpu/watched_device.h"
 #include "runtime/exec/step_memory.h"
 #include "runtime/method/part_source.h"
 #include "runtime/model/model_spec.h"
@@ -33,7 +33,7 @@ struct CpuBackendArgs {
   CpuStepMemory memory{};
   AttentionMemory attention{};
   method::PartSource* parts = nullptr;
-  Device* watched = nullptr;  // whose errors are the steps'; nullptr: none's are
+  WatchedDevice watched{};
 };
 
 class CpuTasks {

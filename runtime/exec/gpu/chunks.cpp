@@ -12,14 +12,6 @@ kernels::GpuPages GpuChunks::source_pages(u32 cache_layer) const {
   return pages;
 }
 
-Result<void> GpuChunks::finish() {
-  const Result<void> finished = step_.finish();
-  if (finished) return {};
-  Error error = finished.error();
-  error.status = Status::device_lost;
-  return fail(error);
-}
-
 void GpuChunks::send_table(u32 table, kv::Sequence& sequence) {
   step_.send_groups(table, sequence, sequence.take_changed_groups(), sequence.n_groups());
 }
@@ -47,7 +39,7 @@ Result<void> GpuChunks::place(const Move& move) {
     part.slot += done;
     part.n = n;
     place_rows(part);
-    TARN_CHECK(finish());  // the state's memory is the next rows'
+    TARN_CHECK(or_lost(step_.finish()));  // the state's memory is the next rows'
   }
   return {};
 }
@@ -105,7 +97,7 @@ Result<step::Rows> GpuChunks::values(kv::Sequence& source, u32 cache_layer, u32 
   const std::span<f32> to = step_.host().source_values.first(n * d_kv);
   step_.args().device->copy_out(std::as_writable_bytes(to), DevicePtr<f32>(v).as<std::byte>(),
                                 step_.stream());
-  TARN_CHECK(finish());
+  TARN_CHECK(or_lost(step_.finish()));
   return step::Rows{to.data(), d_kv};
 }
 

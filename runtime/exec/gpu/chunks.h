@@ -17,7 +17,6 @@ class GpuChunks final : public method::ChunkDevice {
   Result<step::Rows> values(kv::Sequence& source, u32 cache_layer, u32 first_slot, u32 n) override;
 
  private:
-  Result<void> finish();
   void send_table(u32 table, kv::Sequence& sequence);
   void read(u32 cache_layer, u32 first_slot, u32 n, f32* k, f32* v);
   void place_rows(const Move& move);

@@ -36,9 +36,10 @@ Result<void> load_kernels(Device& device, const kernels::GpuTable& table) {
 
 }  // namespace
 
-ArenaUse GpuProcessor::arena_use(Device* lent, const DeviceFacts& planned) {
-  pin_arena(pins_arena_ || !planned.host_register);
-  return {.owner = pins_arena_ ? lent : nullptr, .for_device = true};
+ArenaUse GpuProcessor::arena_use(Reserve* system, Device* device, const DeviceFacts& planned) {
+  pin_arena(reach_->is_pinned || !planned.host_register);
+  pinned_.use(device);
+  return {.reserve = reach_->is_pinned ? &pinned_ : system, .for_device = true};
 }
 
 Result<void> GpuProcessor::reserve(const ProcessorArgs& args, const model::ModelDescription& model,
@@ -53,6 +54,7 @@ Result<void> GpuProcessor::reserve(const ProcessorArgs& args, const model::Model
                    .parts = args.parts,
                    .workers = args.workers,
                    .memory = &memory_};
+  has_reserved_ = true;
   TARN_CHECK(device().bind_thread());
   TARN_CHECK(load_kernels(device(), *args.gpu_kernels));
   TARN_CHECK(memory_.reserve(device(), model, args.gpu, n_groups, *args.slabs));
@@ -78,7 +80,7 @@ Result<model::Weights> GpuProcessor::load_weights(model::LoadArgs load) {
   load.tile_rows = &kernels::gpu_repack_rows;
   load.region = host().weights;
   load.sink = &memory_;
-  TARN_CHECK(memory_.open_staging(load.staging, pins_arena_, *args_.clock));
+  TARN_CHECK(memory_.open_staging(load.staging, reach_->is_pinned, *args_.clock));
   const Result<model::Weights> loaded = model::load_weights(load);
   memory_.close_staging();
   return loaded;
@@ -87,11 +89,12 @@ Result<model::Weights> GpuProcessor::load_weights(model::LoadArgs load) {
 // Closes the device. The thread that closes may be another than the engine's (of an Instance it is
 // not). Answers of a lost device are of no use any more.
 void GpuProcessor::close() {
-  if (backend_args_.device == nullptr) return;  // nothing was reserved
+  if (!has_reserved_) return;
+  has_reserved_ = false;
   (void)device().bind_thread();
   backend_.close();
   for (; n_registered_ > 0; --n_registered_) {
-    if (!pins_arena_) device().unregister_host(registered_[n_registered_ - 1]);
+    reach_->leave(device(), registered_[n_registered_ - 1]);
   }
   memory_.release();
   probe_ = {};
@@ -101,15 +104,14 @@ void GpuProcessor::close() {
 }
 
 Result<DeviceBytes> GpuProcessor::register_host(std::span<std::byte> bytes) {
-  const Result<DeviceBytes> on_device =
-      pins_arena_ ? device().pinned_address(bytes) : device().register_host(bytes);
+  const Result<DeviceBytes> on_device = reach_->reach(device(), bytes);
   if (!on_device) return refused(on_device.error());
   registered_[n_registered_++] = bytes;
   return on_device;
 }
 
 Unexpected GpuProcessor::refused(const Error& error) {
-  registration_refused_ = !pins_arena_ && error.status != Status::device_lost;
+  registration_refused_ = !reach_->is_pinned && error.status != Status::device_lost;
   return fail(error);
 }
 
@@ -126,7 +128,7 @@ Result<void> GpuProcessor::measure_memory() {
                                                   .clock = args_.clock,
                                                   .device_memory = slab.begin,
                                                   .host_memory = host.first(n_bytes),
-                                                  .host_is_pinned = pins_arena_,
+                                                  .host_is_pinned = reach_->is_pinned,
                                                   .wait_ns_max = kGpuWaitNsMax});
   if (!probe) return refused(probe.error());
   probe_ = *probe;
@@ -137,8 +139,7 @@ Result<void> GpuProcessor::measure_memory() {
   args_.log.info(
       "gpu: reads its own memory at %llu MB/s, the host's at %llu MB/s%s: promoting a page %s",
       static_cast<unsigned long long>(probe_.device_bytes_per_s / 1'000'000),
-      static_cast<unsigned long long>(probe_.shared_bytes_per_s / 1'000'000),
-      pins_arena_ ? " (it registers none)" : "",
+      static_cast<unsigned long long>(probe_.shared_bytes_per_s / 1'000'000), reach_->note,
       probe_.promotes_without_copy() ? "copies nothing" : "copies it");
   return {};
 }
@@ -187,8 +188,7 @@ Result<void> GpuProcessor::warm_up(const StepCapture& capture, FirstSteps& steps
 // the figure, so the figure is told alone, and what is left has to be the headroom.
 Result<void> GpuProcessor::check_driver_bytes() {
   const DeviceFacts& facts = device().facts();
-  // The device knows its pinned memory itself.
-  TARN_TRY(const u64 driver_bytes, device().driver_bytes(pins_arena_ ? 0 : args_.host_bytes));
+  TARN_TRY(const u64 driver_bytes, device().driver_bytes(reach_->told_bytes(args_.host_bytes)));
   driver_bytes_ = driver_bytes;
   const u64 limit_bytes = args_.driver_bytes_max;
   args_.log.info("gpu: %s, its driver%s took %llu bytes; the plan has %llu for it",

@@ -5,6 +5,8 @@
 #include <array>
 #include <span>
 
+#include "runtime/arena/pinned_reserve.h"
+#include "runtime/exec/gpu/arena_reach.h"
 #include "runtime/exec/gpu/gpu_backend.h"
 #include "runtime/exec/gpu/memory.h"
 #include "runtime/exec/processor.h"
@@ -19,13 +21,13 @@ class GpuProcessor final : public Processor {
 
   // Makes the arena the driver's own where the driver refuses to register the host's memory.
   void pin_arena(bool pins) {
-    pins_arena_ = pins;
+    reach_ = pins ? &kPinnedArena : &kRegisteredArena;
     registration_refused_ = false;
   }
   // Opening failed because of such a refusal: another try, with pin_arena(true), may succeed.
   bool registration_refused() const { return registration_refused_; }
 
-  ArenaUse arena_use(Device* lent, const DeviceFacts& planned) override;
+  ArenaUse arena_use(Reserve* system, Device* device, const DeviceFacts& planned) override;
   // Loads the kernels, reserves the device's memory, registers the mirror.
   Result<void> reserve(const ProcessorArgs& args, const model::ModelDescription& model,
                        u32 n_groups) override;
@@ -53,8 +55,10 @@ class GpuProcessor final : public Processor {
 
   ProcessorArgs args_{};
   GpuBackendArgs backend_args_{};
-  bool pins_arena_ = false;
+  const ArenaReach* reach_ = &kRegisteredArena;
+  PinnedReserve pinned_{};
   bool registration_refused_ = false;
+  bool has_reserved_ = false;  // or has tried to
   GpuMemory memory_{};
   GpuBackend backend_{};
   MemoryProbe probe_{};

@@ -34,15 +34,15 @@ Result<u32> GpuIndexes::fetch(const kv::Sequence& sequence, u32 cache_layer, u32
                     DeviceBytes(reinterpret_cast<std::byte*>(address)), keys_stream_);
   }
   device.record(fetched_, keys_stream_);
-  TARN_CHECK(wait_done(device, fetched_, *step_.args().clock, kGpuWaitNsMax));
-  TARN_CHECK(device.check());
+  TARN_CHECK(or_lost(wait_done(device, fetched_, *step_.args().clock, kGpuWaitNsMax)));
+  TARN_CHECK(or_lost(device.check()));
   return n;
 }
 
 Result<void> GpuIndexes::put(u32 session, const std::byte* index_bytes) {
   step_.device().copy_in(index(session), {index_bytes, step_.sizes().index_bytes}, step_.stream());
-  TARN_CHECK(step_.progress().finish());  // the host's bytes may change from now on
-  return step_.device().check();
+  TARN_CHECK(or_lost(step_.progress().finish()));  // the host's bytes may change from now on
+  return or_lost(step_.device().check());
 }
 
 void GpuIndexes::copy(u32 from, u32 to) {

@@ -1,7 +1,7 @@
 // The memory of a GPU's steps, on the device and on the host. Each region's struct has one carve().
 // It counts for the plan, and carves the device's addresses or the mirror's bytes.
 //
-//   KV      all of it in the GPU's memory; or over memory and disk (in_stripes). Then groups pass
+//   KV      all of it in the GPU's memory; or over memory and disk (n_staged). Then groups pass
 //           through frames of the host's memory, which the GPU writes new rows into. Attention
 //           copies one layer's slots in stripes of kGpuMergeSlots. Between two stripes attention's
 //           state is one vector a head and row
@@ -40,26 +40,26 @@ struct GpuSizes {
   u32 n_chosen_max = 0;         // slots that a head attends to by selection; 0: no row selects
   method::DeviceCodes codes{};  // that rows choose by; none: they read the last slots
   u64 index_bytes = 0;          // of a session, likewise
-  bool in_stripes = false;      // KV lies over memory and disk, and the host chooses
+  u32 n_choosing = 0;           // rows of a launch of attention that may choose here; 0: none does
+  u32 attended_max = 0;         // slots that a launch of attention takes of a sequence at most
+  u32 n_staged = 0;             // stripes on their way at a time; 0: KV lies on the device
+  u32 n_stripe_groups = 0;      // groups of a stripe
   u32 n_stripes = 0;            // stripes of every layer that stay on the device
   bool blends = false;          // KV of prompts' chunks is placed (method/compute/blend.h)
 
   u32 pages_max() const { return context_tokens / group.page_tokens; }
-  // Rows of a launch of attention that may choose on the device; 0: none ever does.
-  u32 choosing_rows() const {
-    return n_chosen_max > 0 && !in_stripes ? std::min(sessions_max, kGpuAttnRowsMax) : 0;
-  }
-  u32 n_selecting() const { return choosing_rows() > 0 ? sessions_max : 0; }
+  u32 choosing_rows() const { return n_choosing; }
+  u32 n_selecting() const { return n_choosing > 0 ? sessions_max : 0; }
   // Counts the pages of a row and KV head.
   u32 gathered_pages() const { return static_cast<u32>(ceil_div(n_chosen_max, group.page_tokens)); }
   // Counts the groups of KV that come to the host at a time, to be clustered; 0: nothing is.
   u32 key_groups() const {
-    if (choosing_rows() == 0 || !codes.exist()) return 0;
+    if (n_choosing == 0 || !codes.exist()) return 0;
     return static_cast<u32>(
         std::min(std::max<u64>(kKeyCopyBytes / group.group_bytes(), 1), u64{pages_max()}));
   }
   u64 table_bytes() const { return align_up(index_bytes, kDevicePieceAlignment); }
-  u32 stripe_groups() const { return in_stripes ? kernels::kGpuMergeSlots / group.page_tokens : 0; }
+  u32 stripe_groups() const { return n_stripe_groups; }
   u64 stripe_bytes() const { return stripe_groups() * group.group_bytes(); }
   kv::StripeShape kept(const model::ModelSpec& spec) const {
     return {n_stripes, spec.n_cache_layers, stripe_groups(), group.page_tokens};
@@ -68,11 +68,11 @@ struct GpuSizes {
   // groups.
   u64 kept_at() const { return u64{stripe_groups()} + gathered_pages(); }
   u64 n_addresses(const model::ModelSpec& spec) const {
-    return in_stripes ? kept_at() + u64{n_stripes} * spec.n_cache_layers * stripe_groups() : 0;
+    return n_staged * (kept_at() + u64{n_stripes} * spec.n_cache_layers * stripe_groups());
   }
   // Tables of groups' addresses: of every session, of what rows gather, and of what a blend
   // computes beside its session.
-  u32 source_table() const { return sessions_max + choosing_rows(); }
+  u32 source_table() const { return sessions_max + n_choosing; }
   u32 check_table() const { return source_table() + 1; }
   u32 n_tables() const { return source_table() + (blends ? 2 : 0); }
   u32 table_of(const step::Run& run) const {
@@ -118,7 +118,7 @@ struct GpuStepMemory {
 struct GpuAttentionMemory {
   std::span<f32> partial;  // results of spans, of a launch
   std::span<u64> groups;   // [tables, pages_max, n_cache_layers] addresses
-  // Only if in_stripes.
+  // Only with stripes.
   std::span<f32> states;     // of attention over a part, a step's rows
   std::span<u8> staged;      // a stripe
   std::span<u8> gathered;    // of one row, a KV head behind the other
@@ -127,22 +127,19 @@ struct GpuAttentionMemory {
 
   static GpuAttentionMemory carve(Carver& carver, const model::ModelSpec& spec,
                                   const GpuSizes& sizes) {
-    const u64 n_slots = sizes.in_stripes
-                            ? std::min<u64>(sizes.context_tokens, kernels::kGpuMergeSlots)
-                            : sizes.context_tokens;
-    const u64 partial_bytes = kernels::gpu_attn_partial_bytes(kGpuAttnRowsMax, spec.n_heads,
-                                                              gpu_spans(n_slots), spec.head_dim);
+    const u64 partial_bytes = kernels::gpu_attn_partial_bytes(
+        kGpuAttnRowsMax, spec.n_heads, gpu_spans(sizes.attended_max), spec.head_dim);
     const u64 state_elems = u64{spec.n_heads} * (u64{spec.head_dim} + 2);
-    const u64 if_stripes = sizes.in_stripes ? 1 : 0;
-    return {
-        .partial = take_on_device<f32>(carver, "partial", partial_bytes / sizeof(f32)),
-        .groups = take_on_device<u64>(carver, "tables", sizes.n_groups(spec)),
-        .states = take_on_device<f32>(carver, "states", if_stripes * sizes.rows_max * state_elems),
-        .staged = take_on_device<u8>(carver, "stripe", sizes.stripe_bytes()),
-        .gathered = take_on_device<u8>(
-            carver, "gathered", if_stripes * sizes.gathered_pages() * sizes.group.payload_bytes()),
-        .addresses = take_on_device<u64>(carver, "addresses", sizes.n_addresses(spec)),
-        .n_chosen = take_on_device<u32>(carver, "chosen", if_stripes * spec.n_kv_heads)};
+    return {.partial = take_on_device<f32>(carver, "partial", partial_bytes / sizeof(f32)),
+            .groups = take_on_device<u64>(carver, "tables", sizes.n_groups(spec)),
+            .states = take_on_device<f32>(carver, "states",
+                                          sizes.n_staged * sizes.rows_max * state_elems),
+            .staged = take_on_device<u8>(carver, "stripe", sizes.stripe_bytes()),
+            .gathered = take_on_device<u8>(
+                carver, "gathered",
+                sizes.n_staged * sizes.gathered_pages() * sizes.group.payload_bytes()),
+            .addresses = take_on_device<u64>(carver, "addresses", sizes.n_addresses(spec)),
+            .n_chosen = take_on_device<u32>(carver, "chosen", sizes.n_staged * spec.n_kv_heads)};
   }
 };
 
@@ -178,7 +175,7 @@ struct GpuSelectMemory {
 
   static GpuSelectMemory carve(Carver& carver, const model::ModelSpec& spec,
                                const GpuSizes& sizes) {
-    const u64 n_rows = sizes.choosing_rows();
+    const u64 n_rows = sizes.n_choosing;
     const u64 if_codes = n_rows > 0 && sizes.codes.exist() ? 1 : 0;
     const u64 n_scores = if_codes > 0 && sizes.codes.counts_at == 0 ? sizes.context_tokens : 0;
     const u64 n_lut = if_codes * spec.n_heads * sizes.codes.n_subspaces * sizes.codes.n_padded;
@@ -218,9 +215,8 @@ struct GpuHostMemory {
   std::span<f32> values, source_values;  // [rows_max, n_kv_heads, head_dim] of a check, of a chunk
 
   static GpuHostMemory carve(Carver& carver, const model::ModelSpec& spec, const GpuSizes& sizes) {
-    const u64 if_stripes = sizes.in_stripes ? 1 : 0;
     Carver kept;
-    if (sizes.in_stripes) kv::StripeCache().init(kept, sizes.kept(spec));
+    kv::StripeCache().init(kept, sizes.kept(spec));
     return {
         .weights = carver.take<std::byte>("weights", model::weights_host_bytes(spec)),
         .rows = StepRows::carve(carver, spec, sizes.rows_max),
@@ -232,8 +228,8 @@ struct GpuHostMemory {
         .keys = carver.take<std::byte>("keys", sizes.key_groups() * sizes.group.group_bytes()),
         .kept = carver.take<std::byte>("kept", kept.n_bytes()),
         .addresses = carver.take<u64>("addresses", sizes.n_addresses(spec)),
-        .n_chosen = carver.take<u32>("chosen", if_stripes * spec.n_kv_heads),
-        .query = carver.take<f32>("query", if_stripes * spec.n_heads * spec.head_dim),
+        .n_chosen = carver.take<u32>("chosen", sizes.n_staged * spec.n_kv_heads),
+        .query = carver.take<f32>("query", sizes.n_staged * spec.n_heads * spec.head_dim),
         .values = carver.take<f32>("values", sizes.n_values(spec)),
         .source_values = carver.take<f32>("values", sizes.n_values(spec))};
   }

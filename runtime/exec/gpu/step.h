@@ -16,6 +16,14 @@ namespace tarn::exec {
 
 inline constexpr u32 kGpuActBlock = 32;  // elements of a row that are quantised together
 
+// Makes any error the device's end: which results it spoilt cannot be told.
+inline Result<void> or_lost(const Result<void>& done) {
+  if (done) return {};
+  Error error = done.error();
+  error.status = Status::device_lost;
+  return fail(error);
+}
+
 class GpuStep {
  public:
   enum class Mode : u8 { eager, capture, replay };

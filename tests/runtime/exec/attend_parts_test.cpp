@@ -92,7 +92,7 @@ class Attention {
              .page_tokens = page_tokens,
              .rows_max = kRows,
              .parts = &parts};
-    sizes_ = {.rows_max = kRows, .page_tokens = page_tokens, .pages_max = n_groups};
+    sizes_ = {.page_tokens = page_tokens, .pages_max = n_groups};
     init_backend();
   }
 
@@ -101,7 +101,7 @@ class Attention {
 
   // As over memory and disk: the state between parts is the block's, not the task's.
   void keep_states() {
-    sizes_.in_parts = true;
+    sizes_.carried_rows = kRows;
     init_backend();
   }
 

@@ -266,7 +266,7 @@ TEST_CASE(
   for (DeviceFacts* facts : {&orin, &rtx}) facts->slab_bytes_max = 256 * kMiB;
   Config config = over_disk(512 * kMiB);
   const Plan integrated = plan_of(model, config, orin).value();
-  REQUIRE(integrated.gpu.in_stripes);
+  REQUIRE(integrated.gpu.n_staged == 1);
   CHECK(integrated.gpu.n_stripes == 0);  // it is one memory
   CHECK(integrated.of(RegionId::kv_groups).space == RegionSpace::host);
   CHECK(integrated.of(RegionId::kv_groups).bytes == 512 * kMiB);

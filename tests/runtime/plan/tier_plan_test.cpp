@@ -101,7 +101,7 @@ TEST_CASE("the profiles for 128K tokens have room for them, and for what selecti
     CHECK(plan->context_tokens == 131072);
     REQUIRE(plan->tiers.is_on());
     CHECK(plan->tiers.extents.n_orders == 2);
-    CHECK(plan->gpu.in_stripes == (profile.device.kind == DeviceKind::cuda));
+    CHECK((plan->gpu.n_staged > 0) == (profile.device.kind == DeviceKind::cuda));
     CHECK(plan->tiers.cache_slots >= 2048);
     // The figures beside the profile's quota; kept sessions take twice the room for KV.
     struct Orders {
