@@ -101,7 +101,7 @@ void Engine::collect_rows() {
 void Engine::collect_blend(const step::Slice& slice) {
   step::Batch& batch = executor_.batch();
   Session& s = sessions_[slice.session];
-  const Result<method::Blend::Rows> rows =
+  const Result<reuse::Blend::Rows> rows =
       blend_.take(blend_target(s), slice.n_rows, plan_.rows_max - batch.n_rows);
   if (!rows && rows.error().status == Status::device_lost) return lose_device(rows.error());
   if (!rows) return lose_chunk(s, rows.error());

@@ -320,7 +320,7 @@ Result<void> Engine::Opening::place_text() {
 }
 
 void Engine::Opening::place_blend() {
-  const method::BlendSizes sizes = e_.plan_.blend_sizes(e_.model_.spec);
+  const reuse::BlendSizes sizes = e_.plan_.blend_sizes(e_.model_.spec);
   Carver carver(region(RegionId::blend));
   e_.blend_.init({.sizes = sizes,
                   .kv = &e_.kv_,
@@ -330,7 +330,7 @@ void Engine::Opening::place_blend() {
                   .rope_factors = e_.model_.weights.rope_factors,
                   .device = e_.homes_.home().chunks(),
                   .bos = e_.text_.tokenizer().first_token(),
-                  .memory = method::BlendMemory::carve(carver, sizes)});
+                  .memory = reuse::BlendMemory::carve(carver, sizes)});
 }
 
 void Engine::Opening::place_archive() {

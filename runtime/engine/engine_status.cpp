@@ -5,8 +5,8 @@
 
 #include "platform/power/power.h"
 #include "runtime/engine/engine.h"
-#include "runtime/method/compute/blend.h"
 #include "runtime/method/method.h"
+#include "runtime/reuse/blend/blend.h"
 #include "runtime/reuse/selection_key.h"
 
 namespace tarn::engine {
@@ -55,7 +55,7 @@ EngineStatus::StoreUse store_use(const store::Store& store) {
 
 VerifyMark blend_mark(const model::Weights& weights, kernels::KvType kv_type, u32 page_tokens,
                       u32 recompute_percent) {
-  return mark_of(weights, u64{method::kBlendId} << 32 | static_cast<u32>(kv_type),
+  return mark_of(weights, u64{reuse::kBlendId} << 32 | static_cast<u32>(kv_type),
                  u64{page_tokens} << 32 | recompute_percent);
 }
 

@@ -167,7 +167,7 @@ bool Places::start(Session& s) {
   if (s.state == SessionState::generating && s.n_pending() == 0) {  // its logits are wanted again
     if (!cut(s, s.tokens.n_ids - 1)) return false;
   }
-  const std::span<const method::Chunk> chunks = s.chunks_ahead();
+  const std::span<const reuse::Chunk> chunks = s.chunks_ahead();
   if (!chunks.empty() && s.sequence.n_slots() > chunks.front().begin) {  // of a blend that ended
     if (!cut(s, chunks.front().begin)) return false;
   }

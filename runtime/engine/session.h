@@ -21,7 +21,7 @@
 #include "runtime/control/control.h"
 #include "runtime/engine/generation.h"
 #include "runtime/kv/sequence.h"
-#include "runtime/method/compute/chunks.h"
+#include "runtime/reuse/blend/chunks.h"
 #include "runtime/reuse/saved_as.h"
 #include "runtime/step/batch.h"
 
@@ -181,7 +181,7 @@ struct Approximate {
   // have names that no other session can ask for.
   u32 first_slot = kNoSlot;
   u32 blended_end = 0;                // KV of chunks was placed up to here
-  method::Chunks chunks{};            // of its tokens
+  reuse::Chunks chunks{};             // of its tokens
   control::ChunkDecision decision{};  // of its last input's chunks
 
   void reset() { *this = {}; }
@@ -232,7 +232,7 @@ struct Session {
   bool is_admitted() const { return run.is_admitted; }
   bool waits() const { return is_busy() && !run.is_admitted; }
   // The chunks whose KV comes next, or after some rows; where every row's logits are wanted, none.
-  std::span<const method::Chunk> chunks_ahead() const {
+  std::span<const reuse::Chunk> chunks_ahead() const {
     if (watch.fn != nullptr) return {};
     return approx.chunks.behind(sequence.n_slots());
   }

@@ -155,11 +155,11 @@ void SessionTable::probe_disk(Session& s, u32 n_ids) {
 }
 
 // The ids whose pages are looked for lie behind the session's own meanwhile.
-void SessionTable::decide_share(Session& s, std::span<const method::ChunkSpan> chunks,
+void SessionTable::decide_share(Session& s, std::span<const reuse::ChunkSpan> chunks,
                                 std::span<const u32> ids, u32 begin) {
   const std::optional<u32> bos = text_.tokenizer().first_token();
   u32 n_tokens = 0, n_on_disk = 0;
-  for (const method::ChunkSpan& chunk : chunks) {
+  for (const reuse::ChunkSpan& chunk : chunks) {
     if (chunk.begin >= chunk.end) continue;
     const u32 n = chunk.end - chunk.begin, n_bos = bos ? 1 : 0;
     n_tokens += n;
@@ -290,7 +290,7 @@ void SessionTable::commit_blended(Session& s, u32 n_slots) {
   s.approx.first_slot = std::min(s.approx.first_slot, s.sequence.n_slots());
   commit(s, n_slots);
   s.approx.blended_end = s.sequence.n_slots();
-  const std::span<const method::Chunk> ahead = s.chunks_ahead();
+  const std::span<const reuse::Chunk> ahead = s.chunks_ahead();
   const bool has_more = !ahead.empty() && ahead.front().begin < s.approx.blended_end;
   if (!has_more) s.generation.reused.add_blended(blend_.n_placed(), blend_.n_recomputed());
 }

@@ -18,11 +18,11 @@
 #include "platform/log/log.h"
 #include "runtime/control/controller.h"
 #include "runtime/engine/session.h"
-#include "runtime/method/compute/blend.h"
 #include "runtime/method/selector.h"
 #include "runtime/model/embedding_file.h"
 #include "runtime/plan/plan.h"
 #include "runtime/reuse/archive.h"
+#include "runtime/reuse/blend/blend.h"
 #include "runtime/text/tokenizer.h"
 
 namespace tarn::engine {
@@ -45,7 +45,7 @@ class SessionTable {
   void decide_loading(Session& session);
   void probe_disk(Session& session, u32 n_ids);
   // How much of chunks is computed anew: parts of ids that begin at token `begin` of the session.
-  void decide_share(Session& session, std::span<const method::ChunkSpan> chunks,
+  void decide_share(Session& session, std::span<const reuse::ChunkSpan> chunks,
                     std::span<const u32> ids, u32 begin);
   void cut_taken(Session& session, u32 n_slots);
   Result<void> cut(Session& session, u32 n_slots);
@@ -90,7 +90,7 @@ class SessionTable {
   kv::KvCache kv_{};
   reuse::Archive archive_{};  // off where the plan keeps no sessions
   method::Selector selector_{&kv_};
-  method::Blend blend_{};
+  reuse::Blend blend_{};
   control::Controller controller_{};
   f32 least_share_ = 1;  // of chunks, computed anew where a call leaves it to the engine
   std::span<Session> sessions_{};

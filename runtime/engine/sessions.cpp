@@ -145,7 +145,7 @@ void Sessions::add_chunks(Session& s, const Parts& parts, std::span<const u32> i
       .n_check_layers = plan_.blend_sizes(model_.spec).n_check_cache_layers(),
       .share = s.approx.decision.share};
   s.approx.chunks.begin_feed();
-  for (const method::ChunkSpan& part : parts.chunks) {
+  for (const reuse::ChunkSpan& part : parts.chunks) {
     if (s.approx.chunks.is_full()) break;
     if (part.begin >= part.end || begin + part.begin < s.tokens.n_ids) continue;
     auto chunk = blend_.chunk_of({begin + part.begin, begin + part.end}, first_id, prompt.n_tokens);
@@ -269,7 +269,7 @@ Result<SessionIdx> Sessions::fork(SessionIdx idx) {
 
 // ---- What a step does -----------------------------------------------------------------------
 
-method::BlendTarget Sessions::blend_target(Session& s) {
+reuse::BlendTarget Sessions::blend_target(Session& s) {
   return {.session = s.idx,
           .sequence = &s.sequence,
           .root = s.client.root,

@@ -34,11 +34,11 @@ struct SessionArgs {
 };
 
 // Parts of ids that are chunks, in order: their KV is placed from where they were computed alone,
-// and this share of their tokens is computed anew (method/compute/blend.h). kAuto: what the
+// and this share of their tokens is computed anew (reuse/blend/blend.h). kAuto: what the
 // controller says.
 struct Parts {
   static constexpr f32 kAuto = -1;
-  std::span<const method::ChunkSpan> chunks{};
+  std::span<const reuse::ChunkSpan> chunks{};
   f32 recompute = 1;
 };
 
@@ -112,7 +112,7 @@ class Sessions : public Places {
 
   std::span<Ready> ready_{};  // [sessions_max]
 
-  method::BlendTarget blend_target(Session& session);
+  reuse::BlendTarget blend_target(Session& session);
 
  private:
   std::optional<u32> n_rows_of(Session& session);

@@ -9,7 +9,7 @@
 #include "runtime/exec/cpu/cpu_processor.h"
 #include "runtime/exec/gpu/gpu_processor.h"
 #include "runtime/kv/kv_cache.h"
-#include "runtime/method/compute/chunk_device.h"
+#include "runtime/kv/parts/chunk_device.h"
 
 namespace tarn::exec {
 
@@ -24,7 +24,7 @@ class Home {
                                const kv::TierArgs& tiers) = 0;
   // Returns what selection and blending do with KV where the host cannot reach it; nullptr: it can.
   virtual method::DeviceIndexes* indexes() = 0;
-  virtual method::ChunkDevice* chunks() = 0;
+  virtual kv::ChunkDevice* chunks() = 0;
 
  protected:
   ~Home() = default;
@@ -38,7 +38,7 @@ class HostHome final : public Home {
   Result<void> open_kv(kv::KvCache& kv, const kv::KvArgs& args, Carver& store,
                        const kv::TierArgs& tiers) override;
   method::DeviceIndexes* indexes() override { return nullptr; }
-  method::ChunkDevice* chunks() override { return nullptr; }
+  kv::ChunkDevice* chunks() override { return nullptr; }
 
  private:
   CpuProcessor& cpu_;
@@ -53,7 +53,7 @@ class DeviceHome final : public Home {
   Result<void> open_kv(kv::KvCache& kv, const kv::KvArgs& args, Carver& store,
                        const kv::TierArgs& tiers) override;
   method::DeviceIndexes* indexes() override { return &gpu_.backend().resident().indexes(); }
-  method::ChunkDevice* chunks() override { return &gpu_.backend().resident().chunks(); }
+  kv::ChunkDevice* chunks() override { return &gpu_.backend().resident().chunks(); }
 
  private:
   GpuProcessor& gpu_;
@@ -67,7 +67,7 @@ class TierHome final : public Home {
   Result<void> open_kv(kv::KvCache& kv, const kv::KvArgs& args, Carver& store,
                        const kv::TierArgs& tiers) override;
   method::DeviceIndexes* indexes() override { return nullptr; }
-  method::ChunkDevice* chunks() override { return nullptr; }
+  kv::ChunkDevice* chunks() override { return nullptr; }
 
  private:
   Processor& processor_;

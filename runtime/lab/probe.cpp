@@ -7,7 +7,7 @@ VerifyMark Probe::blend_mark(u32 recompute_percent) const {
                             engine_.plan_.group_shape.page_tokens, recompute_percent);
 }
 
-void Probe::score_rows_by(method::ScoreRows score) { engine_.blend_.args_.score = score; }
+void Probe::score_rows_by(reuse::ScoreRows score) { engine_.blend_.args_.score = score; }
 
 void Probe::watch_logits(SessionIdx idx, engine::LogitsFn on_logits, void* context) {
   engine_.sessions_[idx].watch.fn = on_logits;

@@ -35,7 +35,7 @@ class Probe {
   static const kv::KvCache& kv(const engine::Engine& engine) { return engine.kv_; }
   static const kv::Tiers& tiers(const engine::Engine& engine) { return engine.kv_.tiers(); }
   static const reuse::Archive& archive(const engine::Engine& engine) { return engine.archive_; }
-  static const method::Blend& blend(const engine::Engine& engine) { return engine.blend_; }
+  static const reuse::Blend& blend(const engine::Engine& engine) { return engine.blend_; }
   static const method::Selector& selector(const engine::Engine& engine) { return engine.selector_; }
 
   // What `tarn verify --reuse` writes down for this share; the engine has the weights' hash where
@@ -43,7 +43,7 @@ class Probe {
   VerifyMark blend_mark(u32 recompute_percent) const;
 
   // From now on tokens of chunks are chosen by these scores; nullptr: by their deviations.
-  void score_rows_by(method::ScoreRows score);
+  void score_rows_by(reuse::ScoreRows score);
 
   // Calls `on_logits` with the logits of every row that the session computes from now on; nullptr
   // ends it.

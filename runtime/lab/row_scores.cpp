@@ -5,7 +5,7 @@
 namespace tarn::lab {
 namespace {
 
-using method::Chunk;
+using reuse::Chunk;
 
 void score_legolink(std::span<const Chunk> chunks, std::span<f32> deviation) {
   for (const Chunk& chunk : chunks) {

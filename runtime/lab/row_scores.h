@@ -1,16 +1,16 @@
 // Other ways to choose which tokens of chunks are computed anew, to compare with: they write scores
-// of their own over the deviations, and the largest are chosen (method/compute/row_choice.h).
+// of their own over the deviations, and the largest are chosen (reuse/blend/row_choice.h).
 #pragma once
 
 #include <span>
 
-#include "runtime/method/compute/row_choice.h"
+#include "runtime/reuse/blend/row_choice.h"
 
 namespace tarn::lab {
 
 struct RowScore {
   const char* name;
-  method::ScoreRows score;  // nullptr: the deviations stand, as in the product
+  reuse::ScoreRows score;  // nullptr: the deviations stand, as in the product
 };
 //   deviation   of V, as CacheBlend's authors choose
 //   legolink    the first tokens of each chunk (EPIC, arXiv:2410.15332)

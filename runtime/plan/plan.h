@@ -23,13 +23,13 @@
 #include "runtime/exec/gpu/regions.h"
 #include "runtime/kv/kv_cache.h"
 #include "runtime/kv/tier_store.h"
-#include "runtime/method/compute/blend.h"
 #include "runtime/method/index_memory.h"
 #include "runtime/method/select_layout.h"
 #include "runtime/model/embedding_file.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/model/weights.h"
 #include "runtime/plan/tier_shape.h"
+#include "runtime/reuse/blend/blend.h"
 
 namespace tarn::plan {
 
@@ -92,7 +92,7 @@ struct Plan {
   exec::GpuSizes gpu{};
   bool has_gpu() const { return gpu.rows_max > 0; }
   bool blends() const { return kv.reuses; }
-  method::BlendSizes blend_sizes(const model::ModelSpec& spec) const {
+  reuse::BlendSizes blend_sizes(const model::ModelSpec& spec) const {
     return {.spec = &spec,
             .context_tokens = context_tokens,
             .page_tokens = group_shape.page_tokens,
@@ -228,7 +228,7 @@ inline constexpr RegionRow kRegions[] = {
      }},
     {RegionId::blend, "blend", RegionKind::scratch, Location::host, "chunks want reuse.prefix",
      [](Carver& carver, const Inputs& in, const Plan& plan) {
-       if (plan.blends()) method::BlendMemory::carve(carver, plan.blend_sizes(in.model->spec));
+       if (plan.blends()) reuse::BlendMemory::carve(carver, plan.blend_sizes(in.model->spec));
      }},
     {RegionId::select_index, "select_index", RegionKind::codes, Location::host,
      "every token is read",

@@ -11,7 +11,7 @@ namespace tarn::service {
 struct ChunkList {
   f32 recompute = 1;
   u32 n = 0;
-  std::array<method::ChunkSpan, method::Chunks::kMax> spans{};
+  std::array<reuse::ChunkSpan, reuse::Chunks::kMax> spans{};
   engine::Parts parts() const {
     return {.chunks = std::span(spans).first(n), .recompute = recompute};
   }

@@ -25,7 +25,7 @@ enum class RunKind : u8 {
   first,    // the row whose logits begin an answer, alone
   decode,   // the row of the token that was sampled last, alone
 };
-// Where a run's rows go. A session's own KV; a chunk's, which is computed alone (method/compute/
+// Where a run's rows go. A session's own KV; a chunk's, which is computed alone (reuse/blend/
 // blend.h); or the layers in front of the check layer, in a sequence of these: such runs stand last
 // in their batch.
 enum class RunPart : u8 { own, chunk, check };

@@ -28,7 +28,7 @@ struct Question {
 };
 struct Document {
   std::vector<u32> ids;
-  std::vector<method::ChunkSpan> chunks;
+  std::vector<reuse::ChunkSpan> chunks;
   std::vector<Question> questions;
 };
 
@@ -45,7 +45,7 @@ bool read(Document& document) {
   u64 n = 0;
   std::cin >> n;
   for (; n > 0; --n) {
-    method::ChunkSpan chunk;
+    reuse::ChunkSpan chunk;
     std::cin >> chunk.begin >> chunk.end;
     document.chunks.push_back(chunk);
   }

@@ -34,7 +34,7 @@ struct Options {
 SessionIdx begin(Engine& engine, u64 seed, u32 n_ids, u32 max_tokens, u32 share = 100) {
   const SessionIdx session = tools::value_of(engine.create_session());
   const auto ids = random_ids(seed, n_ids, engine.spec().n_vocab);
-  std::vector<method::ChunkSpan> chunks;
+  std::vector<reuse::ChunkSpan> chunks;
   for (u32 at = 1; share < 100 && at + kChunkTokens < n_ids; at += kChunkTokens)
     chunks.push_back({at, at + kChunkTokens});
   tools::value_of(chunks.empty()

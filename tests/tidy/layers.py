@@ -29,9 +29,9 @@ LAYERS = {
     "runtime/method": ["platform/clock", "platform/cpu", "kernels", "runtime/config",
                        "runtime/arena", "runtime/model", "runtime/store", "runtime/step",
                        "runtime/kv"],
-    "runtime/reuse": ["platform/clock", "platform/log", "platform/cpu", "platform/io",
+    "runtime/reuse": ["platform/clock", "platform/log", "platform/cpu", "platform/io", "kernels",
                       "runtime/config", "runtime/arena", "runtime/model", "runtime/store",
-                      "runtime/kv", "runtime/method"],
+                      "runtime/step", "runtime/kv", "runtime/method"],
     "runtime/exec": ["platform/clock", "platform/log", "platform/cpu", "platform/gpu", "kernels",
                      "runtime/config", "runtime/arena", "runtime/model", "runtime/step",
                      "runtime/kv", "runtime/method"],
@@ -49,7 +49,8 @@ LAYERS = {
                         "runtime/step", "runtime/plan", "runtime/engine"],
     "runtime/api": ["platform/cpu", "platform/power", "runtime/engine", "runtime/service"],
     "runtime/lab": ["platform/gpu", "kernels", "runtime/config", "runtime/model", "runtime/step",
-                    "runtime/method", "runtime/kv", "runtime/plan", "runtime/engine"],
+                    "runtime/kv", "runtime/method", "runtime/reuse", "runtime/plan",
+                    "runtime/engine"],
 }
 
 # Tools stand above the library. `tarn eval` and the benches may use the engine's public header.

@@ -27,7 +27,7 @@ Config passages_config(const Options& options, u64 context_tokens);
 // Passages, named by their numbers, and a question.
 struct PassagesPrompt {
   std::vector<u32> ids{};
-  std::vector<method::ChunkSpan> chunks{};
+  std::vector<reuse::ChunkSpan> chunks{};
 };
 struct PassagesText {
   std::vector<u32> begin{};  // of every text: BOS, or nothing

@@ -120,9 +120,9 @@ std::optional<Passages> passages_of(const RunCommand& command) {
     }
   }
   const bool blends = passages.recompute >= 0 && passages.recompute < 1;
-  if (blends && passages.chunks.size() > method::Chunks::kMax) {
+  if (blends && passages.chunks.size() > reuse::Chunks::kMax) {
     throw Failure{kExitRefused, "the files are " + std::to_string(passages.chunks.size()) +
-                                    " chunks, more than " + std::to_string(method::Chunks::kMax) +
+                                    " chunks, more than " + std::to_string(reuse::Chunks::kMax) +
                                     " of one prompt: raise --chunk-tokens, or give fewer files"};
   }
   return passages;
@@ -133,7 +133,7 @@ std::optional<Passages> passages_of(const RunCommand& command) {
 u64 n_beside(const RunCommand& command, const Passages& passages) {
   ModelFile file(command.engine.model);
   const model::ModelSpec& spec = file.description().spec;
-  const u64 n_check_layers = method::BlendSizes{.spec = &spec}.n_check_cache_layers();
+  const u64 n_check_layers = reuse::BlendSizes{.spec = &spec}.n_check_cache_layers();
   u64 n_longest = 0;
   for (const auto& chunk : passages.chunks) n_longest = std::max<u64>(n_longest, chunk.size());
   constexpr u64 kPagesOver = 2 * 256;  // of both, that are not full

@@ -52,7 +52,7 @@ struct Suffix {
 
 struct Prompt {
   Ids ids;
-  std::vector<method::ChunkSpan> chunks;
+  std::vector<reuse::ChunkSpan> chunks;
   std::vector<Suffix> suffixes;
 };
 
@@ -158,7 +158,7 @@ class ReuseVerify {
   // Seconds that a prompt like this takes with all trials, by what its first passage takes.
   f64 estimate(const Prompt& prompt) {
     doing_ = "estimating the time";
-    const method::ChunkSpan first = prompt.chunks.front();
+    const reuse::ChunkSpan first = prompt.chunks.front();
     const auto begin = SteadyClock::now();
     read_alone("estimate", Ids(prompt.ids.begin(), prompt.ids.begin() + first.end));
     const f64 token_s = seconds_since(begin) / first.end;
@@ -182,7 +182,7 @@ class ReuseVerify {
           (static_cast<f64>(idx) + static_cast<f64>(n_done++) / static_cast<f64>(n_parts)) /
           static_cast<f64>(n_prompts);
     };
-    for (const method::ChunkSpan& chunk : prompt.chunks) {
+    for (const reuse::ChunkSpan& chunk : prompt.chunks) {
       begin_part("a passage alone");
       Ids ids(prompt.ids.begin(), prompt.ids.begin() + prompt.chunks[0].begin);  // BOS
       ids.insert(ids.end(), prompt.ids.begin() + chunk.begin, prompt.ids.begin() + chunk.end);

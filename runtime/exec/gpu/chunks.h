@@ -1,4 +1,4 @@
-// Chunks' KV in the device's memory (method/compute/chunk_device.h). Slots are widened into a
+// Chunks' KV in the device's memory (kv/parts/chunk_device.h). Slots are widened into a
 // step's buffers, K is turned there as a step's K is, and both are stored as a step's rows are.
 //
 //   tables   of groups' addresses: GpuSizes::source_table() is the chunk's, the session has its own
@@ -6,11 +6,11 @@
 #pragma once
 
 #include "runtime/exec/gpu/step.h"
-#include "runtime/method/compute/chunk_device.h"
+#include "runtime/kv/parts/chunk_device.h"
 
 namespace tarn::exec {
 
-class GpuChunks final : public method::ChunkDevice {
+class GpuChunks final : public kv::ChunkDevice {
  public:
   explicit GpuChunks(GpuStep* step) : step_(*step) {}
   Result<void> place(const Move& move) override;

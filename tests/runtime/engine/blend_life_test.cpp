@@ -15,7 +15,7 @@
 namespace tarn::engine::blend_life_test {
 namespace {
 
-using method::ChunkSpan;
+using reuse::ChunkSpan;
 using test::Random;
 using test::random_ids;
 using test::SavedHow;

@@ -21,7 +21,7 @@
 namespace tarn::engine::blend_test {
 namespace {
 
-using method::ChunkSpan;
+using reuse::ChunkSpan;
 using test::LogitsRecord;
 using test::OpenEngine;
 using test::random_ids;

@@ -163,7 +163,7 @@ constexpr u32 kPercent = 10, kChunk = 6 * kPage + 3, kBos = 1;
 
 struct Prompt {
   std::vector<u32> ids{kBos};
-  std::vector<method::ChunkSpan> chunks;
+  std::vector<reuse::ChunkSpan> chunks;
 };
 Prompt prompt_of(u64 a, u64 b) {
   Prompt prompt;

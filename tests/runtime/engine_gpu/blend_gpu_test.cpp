@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "kernels/rope/rope.h"
-#include "runtime/method/compute/placed_kv.h"
+#include "runtime/reuse/blend/placed_kv.h"
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 #include "tests/support/sim_disk.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 using engine::Engine;
 using engine::SessionIdx;
-using method::ChunkSpan;
+using reuse::ChunkSpan;
 
 constexpr u32 kPage = 32, kBos = 1;
 
@@ -110,7 +110,7 @@ std::vector<u8> turned(const GpuEngine& gpu, kernels::KvType type, const u8* sou
                        .sin = sin.data()});
   std::vector<u8> out(2 * kernels::kv_vector_bytes(type, spec.head_dim));
   u8* const slots[] = {out.data()};
-  method::place_kv(
+  reuse::place_kv(
       {.table = *kernels::cpu_table_select("auto"),
        .type = type,
        .head_dim = spec.head_dim,
@@ -143,7 +143,7 @@ TEST_CASE("what a GPU places has the CPU's bytes, and what it computes differs m
     constexpr f32 kShare = 0.25f;
     const SessionIdx blended = fed(gpu.engine, prompt, kShare);
     run(gpu.engine);
-    const method::Blend& blend = lab::Probe::blend(gpu.engine);
+    const reuse::Blend& blend = lab::Probe::blend(gpu.engine);
     std::vector<bool> is_chosen(prompt.ids.size());
     u32 n_placed = 0, n_chosen = 0;
     for (u32 c = 0; c < prompt.chunks.size(); ++c) {
@@ -182,7 +182,7 @@ TEST_CASE("what a GPU places has the CPU's bytes, and what it computes differs m
             kernels::dequantize_row(kernels::kv_tensor_type(type),
                                     slot_of(other.engine, whole, layer, head, token) + at,
                                     spec.head_dim, b.data());
-            deviation += method::squared_distance(a.data(), b.data(), spec.head_dim);
+            deviation += reuse::squared_distance(a.data(), b.data(), spec.head_dim);
           }
         }
         if (is_chosen[token]) least_chosen = std::min(least_chosen, deviation);

@@ -23,16 +23,16 @@
 
 #include "platform/cpu/worker_pool.h"
 #include "runtime/kv/kv_cache.h"
-#include "runtime/method/compute/chunk_device.h"
-#include "runtime/method/compute/placed_kv.h"
-#include "runtime/method/compute/row_choice.h"
+#include "runtime/kv/parts/chunk_device.h"
 #include "runtime/model/model_spec.h"
+#include "runtime/reuse/blend/placed_kv.h"
+#include "runtime/reuse/blend/row_choice.h"
 
 namespace tarn::lab {
 class Probe;
 }
 
-namespace tarn::method {
+namespace tarn::reuse {
 
 // Raised when another choice or placement gives other tokens: records of `tarn verify --reuse` with
 // another number are not used.
@@ -75,8 +75,8 @@ class Blend {
     WorkerPool* workers = nullptr;
     kernels::KvType kv_type{};
     const f32* rope_factors = nullptr;
-    ChunkDevice* device = nullptr;  // that has the KV; nullptr: it lies with the host
-    std::optional<u32> bos{};       // that a prompt begins with
+    kv::ChunkDevice* device = nullptr;  // that has the KV; nullptr: it lies with the host
+    std::optional<u32> bos{};           // that a prompt begins with
     BlendMemory memory{};
     ScoreRows score = nullptr;  // lab::Probe's
   };
@@ -126,7 +126,7 @@ class Blend {
   u32 n_placed() const { return n_tokens_ - n_chosen_; }
   u32 n_recomputed() const { return n_chosen_; }
   // Of a token of the last prompt, from its first chunk to its last one: whether it was computed.
-  bool is_chosen(u32 token) const { return method::is_chosen(args_.memory.deviation[token]); }
+  bool is_chosen(u32 token) const { return reuse::is_chosen(args_.memory.deviation[token]); }
 
  private:
   friend class lab::Probe;
@@ -170,4 +170,4 @@ class Blend {
   u32 n_lost_ = 0;
 };
 
-}  // namespace tarn::method
+}  // namespace tarn::reuse

@@ -15,7 +15,7 @@
 
 #include "platform/base/types.h"
 
-namespace tarn::method {
+namespace tarn::reuse {
 
 struct Chunk {
   u32 begin = 0, end = 0;  // tokens of the session whose KV can be placed
@@ -64,4 +64,4 @@ class Chunks {
   std::array<Chunk, kMax> chunks_{};
 };
 
-}  // namespace tarn::method
+}  // namespace tarn::reuse

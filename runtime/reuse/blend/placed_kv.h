@@ -12,7 +12,7 @@
 
 #include "kernels/cpu_table.h"
 
-namespace tarn::method {
+namespace tarn::reuse {
 
 struct KvTurn {
   const kernels::CpuTable* table = nullptr;
@@ -34,4 +34,4 @@ f64 squared_distance(const f32* a, const f32* b, u32 n);
 f64 value_deviation(kernels::KvType type, u32 head_dim, const f32* v, const u8* source_page,
                     u32 slot, std::span<f32> scratch);
 
-}  // namespace tarn::method
+}  // namespace tarn::reuse

@@ -7,10 +7,10 @@
 #include <limits>
 #include <vector>
 
-#include "runtime/method/compute/row_choice.h"
+#include "runtime/reuse/blend/row_choice.h"
 #include "tests/support/seed.h"
 
-namespace tarn::method::row_choice_test {
+namespace tarn::reuse::row_choice_test {
 namespace {
 
 std::vector<u32> chosen(std::vector<Chunk> chunks, std::vector<f32> deviation, f32 share) {
@@ -71,4 +71,4 @@ TEST_CASE("as a sort has it") {
   }
 }
 
-}  // namespace tarn::method::row_choice_test
+}  // namespace tarn::reuse::row_choice_test

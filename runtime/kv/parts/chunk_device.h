@@ -8,15 +8,15 @@
 #include "runtime/kv/sequence.h"
 #include "runtime/step/rows.h"
 
-namespace tarn::method {
+namespace tarn::kv {
 
 class ChunkDevice {
  public:
   // Slots of a source, and where a session's own begin that get their KV.
   struct Move {
-    kv::Sequence* source = nullptr;
+    Sequence* source = nullptr;
     u32 source_slot = 0;
-    kv::Sequence* target = nullptr;
+    Sequence* target = nullptr;
     u32 session = 0;
     u32 slot = 0;
     u32 n = 0;
@@ -25,11 +25,10 @@ class ChunkDevice {
   virtual Result<void> place(const Move& move) = 0;
   // V of n slots, rows of a step at most, [n, n_kv_heads * head_dim] of the host, until the next
   // call.
-  virtual Result<step::Rows> values(kv::Sequence& source, u32 cache_layer, u32 first_slot,
-                                    u32 n) = 0;
+  virtual Result<step::Rows> values(Sequence& source, u32 cache_layer, u32 first_slot, u32 n) = 0;
 
  protected:
   ~ChunkDevice() = default;
 };
 
-}  // namespace tarn::method
+}  // namespace tarn::kv

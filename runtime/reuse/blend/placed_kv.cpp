@@ -1,10 +1,10 @@
-#include "runtime/method/compute/placed_kv.h"
+#include "runtime/reuse/blend/placed_kv.h"
 
 #include <cstring>
 
 #include "kernels/attn/attn.h"
 
-namespace tarn::method {
+namespace tarn::reuse {
 namespace {
 
 const u8* slot_of(kernels::KvType type, u32 head_dim, const u8* page, u32 slot) {
@@ -61,4 +61,4 @@ f64 value_deviation(kernels::KvType type, u32 head_dim, const f32* v, const u8* 
   return squared_distance(v, scratch.data(), head_dim);
 }
 
-}  // namespace tarn::method
+}  // namespace tarn::reuse

@@ -16,9 +16,9 @@
 #include <cmath>
 #include <span>
 
-#include "runtime/method/compute/chunks.h"
+#include "runtime/reuse/blend/chunks.h"
 
-namespace tarn::method {
+namespace tarn::reuse {
 
 // From the first chunk's begin to the last one's end; returns how many with placed KV are chosen.
 u32 choose_rows(std::span<const Chunk> chunks, std::span<f32> deviation);
@@ -28,4 +28,4 @@ using ScoreRows = void (*)(std::span<const Chunk> chunks, std::span<f32> deviati
 
 inline bool is_chosen(f32 deviation) { return std::signbit(deviation); }
 
-}  // namespace tarn::method
+}  // namespace tarn::reuse

@@ -1,10 +1,10 @@
-#include "runtime/method/compute/row_choice.h"
+#include "runtime/reuse/blend/row_choice.h"
 
 #include <bit>
 
 #include "platform/base/assert.h"
 
-namespace tarn::method {
+namespace tarn::reuse {
 namespace {
 
 template <class Fn>
@@ -45,4 +45,4 @@ u32 choose_rows(std::span<const Chunk> chunks, std::span<f32> deviation) {
   return n_chosen;
 }
 
-}  // namespace tarn::method
+}  // namespace tarn::reuse

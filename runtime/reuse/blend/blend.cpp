@@ -1,4 +1,4 @@
-#include "runtime/method/compute/blend.h"
+#include "runtime/reuse/blend/blend.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
 
-namespace tarn::method {
+namespace tarn::reuse {
 namespace {
 
 constexpr u32 kNoChunk = ~u32{0};
@@ -311,4 +311,4 @@ void Blend::place_page(const BlendTarget& target, Page page, ChunkSpan tokens, u
            Carver::row(args_.memory.scratch, args_.workers->n_workers(), worker_idx));
 }
 
-}  // namespace tarn::method
+}  // namespace tarn::reuse
