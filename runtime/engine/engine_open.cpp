@@ -28,6 +28,7 @@ class Engine::Opening final : private exec::FirstSteps {
   Result<void> load_model();
   Result<void> place_executor();
   void place_selector();
+  kv::PartSource* parts() const;
   Result<void> place_kv();
   Result<void> place_sessions();
   void place_archive();
@@ -158,7 +159,7 @@ Result<void> Engine::Opening::reserve() {
                                    .log = e_.log_,
                                    .spec = &e_.model_.spec,
                                    .kv_type = e_.kv_type_,
-                                   .parts = &e_.selector_.parts(),
+                                   .parts = parts(),
                                    .page_tokens = e_.plan_.group_shape.page_tokens,
                                    .rows_max = e_.plan_.rows_max,
                                    .attention = e_.plan_.attention,
@@ -220,6 +221,12 @@ Result<void> Engine::Opening::run() {
   e_.status_.counters = {.load_ns = e_.status_.counters.load_ns};
   e_.trace_ = {};
   return {};
+}
+
+// Full attention needs no method.
+kv::PartSource* Engine::Opening::parts() const {
+  if (e_.select_config_.is_full()) return &e_.whole_parts_;
+  return &e_.selector_.parts();
 }
 
 void Engine::Opening::place_selector() {

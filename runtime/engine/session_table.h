@@ -18,6 +18,7 @@
 #include "platform/log/log.h"
 #include "runtime/control/controller.h"
 #include "runtime/engine/session.h"
+#include "runtime/kv/parts/whole_parts.h"
 #include "runtime/method/selector.h"
 #include "runtime/model/embedding_file.h"
 #include "runtime/plan/plan.h"
@@ -89,6 +90,7 @@ class SessionTable {
   reuse::KvIdentity identity_{};  // of the default tenant
   kv::KvCache kv_{};
   reuse::Archive archive_{};  // off where the plan keeps no sessions
+  kv::WholeParts whole_parts_{&kv_};
   method::Selector selector_{&kv_};
   reuse::Blend blend_{};
   control::Controller controller_{};

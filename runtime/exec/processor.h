@@ -21,7 +21,7 @@
 #include "runtime/exec/gpu/regions.h"
 #include "runtime/exec/step_memory.h"
 #include "runtime/kv/numerics.h"
-#include "runtime/method/part_source.h"
+#include "runtime/kv/parts/part_source.h"
 
 namespace tarn::exec {
 
@@ -42,7 +42,7 @@ struct ProcessorArgs {
   Log log{};
   const model::ModelSpec* spec = nullptr;
   kernels::KvType kv_type = kernels::KvType::f16;
-  method::PartSource* parts = nullptr;
+  kv::PartSource* parts = nullptr;
   u32 page_tokens = 0;
   u32 rows_max = 0;
   AttentionSizes attention{};  // a CPU's

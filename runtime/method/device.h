@@ -8,7 +8,6 @@
 #include "kernels/pq/pq_codes.h"
 #include "platform/base/result.h"
 #include "runtime/kv/sequence.h"
-#include "runtime/method/token_ranges.h"
 
 namespace tarn::method {
 
@@ -22,14 +21,6 @@ struct DeviceCodes {
   u64 half_norms_at = 0, codes_at = 0;
   u64 counts_at = 0;  // of pairs of codes; 0: the choice is by scores
   bool exist() const { return n_subspaces > 0; }
-};
-
-struct DeviceRow {
-  TokenRanges ranges;
-  u32 k;  // of the middle
-  // Keys [n_coded, end) of the middle get codes in the row's step; n_counted of them had one before
-  // a cut.
-  u32 n_coded, n_counted;
 };
 
 class DeviceIndexes {

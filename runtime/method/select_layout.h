@@ -13,8 +13,6 @@
 
 namespace tarn::method {
 
-inline constexpr u32 kGatherTokens = 256;  // chosen slots that attention takes at a time
-
 // Where KV lies: in memory, over memory and disk, or in the memory of a GPU, which chooses and
 // attends itself: the host only makes indexes then.
 enum class KvPlace : u8 { memory, tiers, gpu };
@@ -47,7 +45,7 @@ struct SelectShape {
   u64 sample_bytes = 0;  // theirs, of a head
   u32 n_chosen_max = 0;  // slots that a head attends to
   u32 gather_pages() const {
-    return static_cast<u32>(ceil_div(kGatherTokens, in.group.page_tokens));
+    return static_cast<u32>(ceil_div(step::kGatherTokens, in.group.page_tokens));
   }
 };
 

@@ -5,45 +5,25 @@
 namespace tarn::method {
 
 void StepParts::begin(std::span<step::Run> runs, u32 cache_layer, const f32* query) {
-  if (in_place()) return;
+  if (whole_.in_place()) return;
   step::Run& run = runs[0];
   if (wants_query(run)) order_.note_query(run.session, cache_layer, query);
   if (!run.selects || run.state == step::RunState::failed) return;
   const Result<void> chosen = begin_layer({&run, cache_layer, query});
-  if (!chosen) (void)may_go_on(run, fail(chosen.error()));
+  if (!chosen) (void)whole_.goes_on(run, fail(chosen.error()));
 }
 
-// In place, all of it is one part.
 bool StepParts::next(std::span<step::Run> runs, u32 cache_layer, u32 group_end,
                      step::KvPart& part) {
-  if (in_place()) {
-    const bool is_first = part.group_end == 0;
-    part = {.group_end = ~u32{0}, .head_end = ~u32{0}};
-    return is_first;
-  }
   step::Run& run = runs[0];
+  if (whole_.in_place() || !run.selects) return whole_.next(runs, cache_layer, group_end, part);
   if (run.state == step::RunState::failed) return false;
-  if (run.selects) return may_go_on(run, next_heads(&part.head_begin, &part.head_end));
-  part.group_begin = part.group_end;
-  if (part.group_begin == group_end) return false;
-  const Result<u32> n = kv_.pin(*run.sequence, cache_layer, part.group_begin, group_end);
-  if (!n) return may_go_on(run, fail(n.error()));
-  part.group_end += *n;
-  return true;
+  return whole_.goes_on(run, next_heads(&part.head_begin, &part.head_end));
 }
 
 void StepParts::give_back(std::span<const step::Run> runs, u32 cache_layer,
                           const step::KvPart& part) {
-  if (in_place() || runs[0].selects) return;
-  kv_.unpin(*runs[0].sequence, cache_layer, part.group_begin, part.group_end);
-}
-
-// A failure of the disk is the run's: the others go on.
-bool StepParts::may_go_on(step::Run& run, const Result<bool>& goes_on) {
-  if (goes_on) return *goes_on;
-  run.state = step::RunState::failed;
-  kv_.note_failure(goes_on.error());
-  return false;
+  if (!runs[0].selects) whole_.give_back(runs, cache_layer, part);
 }
 
 u32 StepParts::choose_slots(const Head& h, const KeyPages& keys, std::span<u32> slots,
@@ -288,12 +268,12 @@ u32 StepParts::n_read(u32 idx) const {
   return ranges.n_sinks() + n_chosen + ranges.n_local();
 }
 
-DeviceRow StepParts::take_device_row(const step::Run& run) {
+step::DeviceRow StepParts::take_device_row(const step::Run& run) {
   TARN_ASSERT(args_.device != nullptr);
   IndexSession& s = memory_.session(run.session);
   TARN_ASSERT(!s.life.is_dense());
   const TokenRanges ranges = s.life.ranges();
-  const DeviceRow row{ranges, s.life.k(), s.n_coded, s.n_counted};
+  const step::DeviceRow row{ranges, s.life.k(), s.n_coded, s.n_counted};
   s.n_coded = s.n_counted = ranges.n_middle();
   const u32 n_chosen = std::min(ranges.n_middle(), row.k);
   of_workers_[0].spent.n_slots +=

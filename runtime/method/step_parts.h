@@ -1,5 +1,5 @@
-// The parts of a step's attention: KV in place, windows of what passes through memory, and slots
-// that heads choose. It is where a backend meets KV and selection.
+// The parts of a step's attention where rows select: the slots that heads choose, and whole windows
+// (kv/parts/whole_parts.h) for the rows that do not.
 //
 //   in memory      choice, gather and attention of a head are one task
 //   over a disk    the heads of a layer choose; what they chose begins to come; then they attend.
@@ -11,19 +11,17 @@
 
 #include <array>
 
-#include "runtime/method/part_source.h"
+#include "runtime/kv/parts/whole_parts.h"
 #include "runtime/method/pq_order.h"
 
 namespace tarn::method {
 
-class StepParts final : public PartSource {
+class StepParts final : public kv::PartSource {
  public:
   StepParts(kv::KvCache* kv, IndexMemory* memory, PqOrder* order)
-      : kv_(*kv), memory_(*memory), args_(memory->args), order_(*order) {}
+      : whole_(kv), memory_(*memory), args_(memory->args), order_(*order) {}
 
-  u32 n_together(std::span<const step::Run> runs) const override {
-    return in_place() ? static_cast<u32>(runs.size()) : 1;
-  }
+  u32 n_together(std::span<const step::Run> runs) const override { return whole_.n_together(runs); }
   bool wants_query(const step::Run& run) const override {
     return run.selects || memory_.extents() != nullptr;
   }
@@ -32,7 +30,7 @@ class StepParts final : public PartSource {
   void give_back(std::span<const step::Run> runs, u32 cache_layer,
                  const step::KvPart& part) override;
   step::ChosenSlots choose(const Head& head, u32 worker_idx) override;
-  DeviceRow take_device_row(const step::Run& run) override;
+  step::DeviceRow take_device_row(const step::Run& run) override;
 
   // Of the row that selects: groups of the middle, of which it reads chosen slots alone.
   void offloaded_groups(u32 session, u32* begin, u32* end) const;
@@ -60,8 +58,6 @@ class StepParts final : public PartSource {
     u32 cache_layer = 0;
     const f32* q = nullptr;
   };
-  bool in_place() const { return !kv_.has_tiers(); }
-  bool may_go_on(step::Run& run, const Result<bool>& goes_on);
   u32 choose_slots(const Head& head, const KeyPages& keys, std::span<u32> slots, u32 worker_idx);
   void note_attended(Spent& spent, u64 n_slots) const;
   Head head_of(const Layer& layer, u32 kv_head) const;
@@ -75,7 +71,7 @@ class StepParts final : public PartSource {
   Result<void> gather(const Layer& layer);
   Result<u32> fetch_lost(const Layer& layer, u32 begin, u32 end);
 
-  kv::KvCache& kv_;
+  kv::WholeParts whole_;
   IndexMemory& memory_;
   const SelectorArgs& args_;
   PqOrder& order_;

@@ -10,17 +10,11 @@
 #pragma once
 
 #include "runtime/config/select_config.h"
+#include "runtime/step/part.h"
 
 namespace tarn::method {
 
-struct TokenRanges {
-  u32 middle_begin = 0;
-  u32 middle_end = 0;
-  u32 n_tokens = 0;
-  u32 n_sinks() const { return middle_begin; }
-  u32 n_middle() const { return middle_end - middle_begin; }
-  u32 n_local() const { return n_tokens - middle_end; }
-};
+using step::TokenRanges;
 // The middle never shrinks: where `local` has grown since, local fills up before anything is
 // evicted.
 TokenRanges token_ranges(u32 n_tokens, u32 n_sinks, u32 n_local, u32 middle_end_before = 0);

@@ -18,6 +18,8 @@ struct KvPart {
   u32 head_begin = 0, head_end = 0;  // of a chosen part: KV heads
 };
 
+inline constexpr u32 kGatherTokens = 256;  // chosen slots that attention takes at a time
+
 // The slots that one KV head of a run chose. They are lent until the worker's next choice; where
 // `pages` are there, until the run's next layer.
 struct ChosenSlots {
@@ -27,6 +29,25 @@ struct ChosenSlots {
   u8* tile = nullptr;
   const u8* const* tile_pages = nullptr;
   f32* state = nullptr;  // of attention between two tiles
+};
+
+// The slots [0, n_tokens) of a sequence: sinks | middle | local (method/token_ranges.h).
+struct TokenRanges {
+  u32 middle_begin = 0;
+  u32 middle_end = 0;
+  u32 n_tokens = 0;
+  u32 n_sinks() const { return middle_begin; }
+  u32 n_middle() const { return middle_end - middle_begin; }
+  u32 n_local() const { return n_tokens - middle_end; }
+};
+
+// A row that chooses on a device.
+struct DeviceRow {
+  TokenRanges ranges;
+  u32 k;  // of the middle
+  // Keys [n_coded, end) of the middle get codes in the row's step; n_counted of them had one before
+  // a cut.
+  u32 n_coded, n_counted;
 };
 
 }  // namespace tarn::step

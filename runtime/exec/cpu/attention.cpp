@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "platform/base/assert.h"
-#include "runtime/method/select_layout.h"
+#include "platform/base/checked.h"
 
 namespace tarn::exec {
 
@@ -32,7 +32,7 @@ void CpuAttention::count_kv(const step::Batch& batch) {
 }
 
 void CpuAttention::attend_runs(const Attended& a) {
-  method::PartSource& source = *args_.parts;
+  kv::PartSource& source = *args_.parts;
   const u32 last_row = a.runs.back().row_begin + a.runs.back().n_rows - 1;
   const u32 n_groups = static_cast<u32>(ceil_div(a.batch.visible[last_row], args_.page_tokens));
   source.begin(a.runs, a.cache_layer, from_row(a.q, last_row).data);
@@ -140,7 +140,7 @@ void CpuAttention::attend_chosen(const Attended& a, const step::Run& run, u32 kv
       args_.parts->choose({run, a.cache_layer, kv_head, attn.q}, worker_idx);
   const u32 n_slots = static_cast<u32>(chosen.slots.size());
   const u32 n_tile =
-      static_cast<u32>(ceil_div(method::kGatherTokens, args_.page_tokens)) * args_.page_tokens;
+      static_cast<u32>(ceil_div(step::kGatherTokens, args_.page_tokens)) * args_.page_tokens;
   attn.visible = &n_slots;
   attn.state = chosen.state;
   Spent& spent = spent_[worker_idx];

@@ -17,7 +17,7 @@
 #include "runtime/exec/cpu/attention_memory.h"
 #include "runtime/exec/cpu/watched_device.h"
 #include "runtime/exec/step_memory.h"
-#include "runtime/method/part_source.h"
+#include "runtime/kv/parts/part_source.h"
 #include "runtime/model/model_spec.h"
 
 namespace tarn::exec {
@@ -32,7 +32,7 @@ struct CpuBackendArgs {
   u32 rows_max = 0;
   CpuStepMemory memory{};
   AttentionMemory attention{};
-  method::PartSource* parts = nullptr;
+  kv::PartSource* parts = nullptr;
   WatchedDevice watched{};
 };
 

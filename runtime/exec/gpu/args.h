@@ -6,7 +6,7 @@
 #include "platform/cpu/worker_pool.h"
 #include "platform/gpu/device.h"
 #include "runtime/exec/gpu/memory.h"
-#include "runtime/method/part_source.h"
+#include "runtime/kv/parts/part_source.h"
 #include "runtime/model/model_spec.h"
 
 namespace tarn::exec {
@@ -23,9 +23,9 @@ struct GpuBackendArgs {
   const model::ModelSpec* spec = nullptr;
   kernels::KvType kv_type = kernels::KvType::f16;
   GpuSizes sizes{};
-  method::PartSource* parts = nullptr;  // of chosen slots, and of KV over memory and disk
-  WorkerPool* workers = nullptr;        // of the host's part, where it chooses
-  bool quantizes = false;               // some layer's product reads quantised rows
+  kv::PartSource* parts = nullptr;  // of chosen slots, and of KV over memory and disk
+  WorkerPool* workers = nullptr;    // of the host's part, where it chooses
+  bool quantizes = false;           // some layer's product reads quantised rows
   const GpuMemory* memory = nullptr;
   GpuHostMemory host{};
   // The begin of the frames, for KV over memory and disk, as the host sees it and the device.

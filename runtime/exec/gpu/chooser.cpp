@@ -10,8 +10,8 @@ namespace tarn::exec {
 namespace {
 
 // Without codes a row reads the last slots.
-GpuChoice choice_of(const method::DeviceRow& row, bool by_codes) {
-  const method::TokenRanges& s = row.ranges;
+GpuChoice choice_of(const step::DeviceRow& row, bool by_codes) {
+  const step::TokenRanges& s = row.ranges;
   const u32 n_chosen = std::min(s.n_middle(), row.k);
   const u32 local_begin = by_codes ? s.middle_end : s.middle_end - n_chosen;
   return {.rows = {.slot_begin = s.middle_begin,

@@ -94,7 +94,7 @@ kernels::GpuQuantized GpuParts::acts(const Attended& a, u32 row) const {
 // Attends all slots of a run's rows, a stripe at a time; the state between two is each row's.
 void GpuParts::attend_whole(const Attended& a, step::Run& run) {
   const model::ModelSpec& spec = step_.spec();
-  method::PartSource& source = *step_.args().parts;
+  kv::PartSource& source = *step_.args().parts;
   const u32 page_tokens = step_.sizes().group.page_tokens;
   const u64 state_elems = u64{spec.n_heads} * (u64{spec.head_dim} + 2);
   const u32 n_slots = a.batch.visible[run.row_begin + run.n_rows - 1];
@@ -152,7 +152,7 @@ u32 GpuParts::n_kept_groups(const step::Run& run) const {
 // Copies a stripe's groups to where attention takes them. False where the run has failed, or the
 // device is lost.
 bool GpuParts::stage(step::Run& run, u32 cache_layer, const Stripe& stripe) {
-  method::PartSource& source = *step_.args().parts;
+  kv::PartSource& source = *step_.args().parts;
   const u64 payload_bytes = step_.sizes().group.page_bytes() * step_.spec().n_kv_heads;
   if (stripe.kept) kept_.forget(*stripe.kept);  // until all of it has come
   step::KvPart part{.group_begin = stripe.begin, .group_end = stripe.begin};
@@ -187,7 +187,7 @@ bool GpuParts::bring_query(const step::Run& run, step::Rows q) {
 void GpuParts::attend_chosen(const Attended& a, step::Run& run) {
   const GpuBackendArgs& args = step_.args();
   if (!bring_query(run, a.q)) return;  // and what was copied before may be overwritten
-  method::PartSource& source = *args.parts;
+  kv::PartSource& source = *args.parts;
   const u64 d_group = u64{args.spec->n_heads} / args.spec->n_kv_heads * args.spec->head_dim;
   const u64 slot_bytes = sizes().group.page_bytes() / sizes().group.page_tokens;
   const u64 head_bytes = sizes().gathered_pages() * sizes().group.page_bytes();

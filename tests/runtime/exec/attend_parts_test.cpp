@@ -31,7 +31,7 @@ class CountingHost final : public step::StepHost {
 };
 
 // Parts of so many groups, or all slots as chosen ones of one KV head.
-class Parts final : public method::PartSource {
+class Parts final : public kv::PartSource {
  public:
   u32 n_together(std::span<const step::Run> runs) const override {
     return static_cast<u32>(runs.size());
@@ -47,7 +47,7 @@ class Parts final : public method::PartSource {
   }
   void give_back(std::span<const step::Run>, u32, const step::KvPart&) override { ++n_given_back; }
   step::ChosenSlots choose(const Head&, u32) override { return chosen; }
-  method::DeviceRow take_device_row(const step::Run&) override { return {}; }
+  step::DeviceRow take_device_row(const step::Run&) override { return {}; }
 
   u32 pin_set_groups = ~u32{0} / 2;
   step::ChosenSlots chosen{};
