@@ -6,7 +6,7 @@
 
 #include "platform/base/random_at.h"
 #include "runtime/lab/every_second.h"
-#include "runtime/method/pq_index.h"
+#include "runtime/method/pq/pq_index.h"
 
 namespace tarn::lab {
 

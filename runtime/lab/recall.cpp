@@ -8,7 +8,8 @@
 #include "platform/base/assert.h"
 #include "runtime/lab/methods.h"
 #include "runtime/lab/probe.h"
-#include "runtime/method/index_jobs.h"
+#include "runtime/method/pq/iterations.h"
+#include "runtime/method/pq/pq_index.h"
 
 namespace tarn::lab {
 namespace {

@@ -23,7 +23,7 @@
 #include "runtime/kv/sequence.h"
 #include "runtime/kv/slot_cache.h"
 #include "runtime/method/device.h"
-#include "runtime/method/pq_index.h"
+#include "runtime/method/pq/pq_index.h"
 #include "runtime/method/select_layout.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/step/batch.h"

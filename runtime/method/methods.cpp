@@ -1,5 +1,5 @@
 #include "runtime/method/method.h"
-#include "runtime/method/pq_index.h"
+#include "runtime/method/pq/pq_index.h"
 #include "runtime/method/read/quest.h"
 #include "runtime/method/read/window.h"
 

@@ -1,13 +1,13 @@
 // What a clustering has made, on disk for a later start: where sessions are kept over a disk, each
-// head's codes and the places of its extents are a record (method/codebook_record.h). An index is
-// read back with its extents in the time of its codes, where a clustering reads all KV several
+// head's codes and the places of its extents are a record (method/pq/codebook_record.h). An index
+// is read back with its extents in the time of its codes, where a clustering reads all KV several
 // times.
 //
 //   owner    records of a job have a key of their own; a manifest names the key of the index in use
 //   thread   the engine's
 #pragma once
 
-#include "runtime/method/pq_order.h"
+#include "runtime/method/pq/pq_order.h"
 
 namespace tarn::method {
 

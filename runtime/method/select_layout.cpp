@@ -2,9 +2,9 @@
 
 #include "runtime/kv/extents.h"
 #include "runtime/kv/slot_cache.h"
-#include "runtime/method/codebook_record.h"
-#include "runtime/method/pair_order.h"
-#include "runtime/method/pq_index.h"
+#include "runtime/method/pq/codebook_record.h"
+#include "runtime/method/pq/pair_order.h"
+#include "runtime/method/pq/pq_index.h"
 
 #include <algorithm>
 

@@ -12,7 +12,7 @@
 #include <array>
 
 #include "runtime/kv/parts/whole_parts.h"
-#include "runtime/method/pq_order.h"
+#include "runtime/method/pq/pq_order.h"
 
 namespace tarn::method {
 

@@ -1,6 +1,6 @@
 // tarn calibrate: measures what work costs on this box with this model, fits it by least squares,
 // and writes box.profile. Clustering and prefill of a layer: the formulas stand in
-// runtime/method/index_jobs.h; the rest: runtime/control/costs.h.
+// runtime/method/pq/iterations.h; the rest: runtime/control/costs.h.
 #include "tools/tarn/calibrate.h"
 
 #include <sys/stat.h>

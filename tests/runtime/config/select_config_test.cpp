@@ -6,7 +6,7 @@
 #include <string>
 
 #include "runtime/config/config.h"
-#include "runtime/method/pq_index.h"
+#include "runtime/method/pq/pq_index.h"
 
 namespace tarn::select_config_test {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "runtime/lab/probe.h"
-#include "runtime/method/pq_index.h"
+#include "runtime/method/pq/pq_index.h"
 #include "runtime/model/kv_type.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "runtime/method/codebook_record.h"
+#include "runtime/method/pq/codebook_record.h"
 #include "tests/runtime/method/synthetic_keys.h"
 
 namespace tarn::method::codebook_record_test {

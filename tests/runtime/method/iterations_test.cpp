@@ -2,7 +2,7 @@
 //         a box that shares its cores, and rows that a sample stands for, count as the header says.
 // Method  PQCache's own fit of a layer of Llama-3.1-8B on a 4090; the rest against the formula by
 //         hand.
-#include "runtime/method/index_jobs.h"
+#include "runtime/method/pq/iterations.h"
 
 #include <doctest/doctest.h>
 

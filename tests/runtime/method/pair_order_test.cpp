@@ -11,7 +11,7 @@
 #include <cmath>
 #include <set>
 
-#include "runtime/method/pair_order.h"
+#include "runtime/method/pq/pair_order.h"
 #include "tests/runtime/method/synthetic_keys.h"
 
 namespace tarn::method::pair_order_test {

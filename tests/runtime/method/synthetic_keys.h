@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/rope/rope.h"
-#include "runtime/method/pq_index.h"
+#include "runtime/method/pq/pq_index.h"
 #include "tests/support/seed.h"
 
 namespace tarn::method::test {

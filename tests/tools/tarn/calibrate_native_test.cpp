@@ -13,7 +13,7 @@
 #include "runtime/config/config.h"
 #include "runtime/control/costs.h"
 #include "runtime/lab/probe.h"
-#include "runtime/method/index_jobs.h"
+#include "runtime/method/pq/iterations.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/temp_dir.h"
 #include "tests/tools/tarn/command_line.h"

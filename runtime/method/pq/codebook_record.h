@@ -11,7 +11,7 @@
 #include <optional>
 #include <span>
 
-#include "runtime/method/pq_index.h"
+#include "runtime/method/pq/pq_index.h"
 
 namespace tarn::method {
 

@@ -1,4 +1,4 @@
-#include "runtime/method/pair_order.h"
+#include "runtime/method/pq/pair_order.h"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
-#include "runtime/method/pq_order.h"
+#include "runtime/method/pq/pq_order.h"
 
 #include <cstring>
 
 #include "platform/base/assert.h"
-#include "runtime/method/pair_order.h"
+#include "runtime/method/pq/pair_order.h"
 
 namespace tarn::method {
 namespace {

@@ -16,7 +16,7 @@
 #include <array>
 #include <span>
 
-#include "runtime/method/pq_index.h"
+#include "runtime/method/pq/pq_index.h"
 
 namespace tarn::method {
 

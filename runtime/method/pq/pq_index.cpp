@@ -1,4 +1,4 @@
-#include "runtime/method/pq_index.h"
+#include "runtime/method/pq/pq_index.h"
 
 #include <algorithm>
 #include <cstring>

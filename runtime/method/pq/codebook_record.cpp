@@ -1,4 +1,4 @@
-#include "runtime/method/codebook_record.h"
+#include "runtime/method/pq/codebook_record.h"
 
 #include <algorithm>
 #include <cstring>

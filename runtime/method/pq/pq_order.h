@@ -1,13 +1,13 @@
 // The middle once more on the disk, by pairs of codes: a layer's extents are written when its index
-// is made, and say where the tokens lie that a step wants (kv/extents.h, method/pair_order.h).
+// is made, and say where the tokens lie that a step wants (kv/extents.h, method/pq/pair_order.h).
 //
 //   extent   of a (session, layer, KV head); it follows the index whose codes it is ordered by
 //   memory   to write from: that of the session's caches
 //   thread   the engine's; names and orders of a head: any worker
 #pragma once
 
-#include "runtime/method/codebook_record.h"
 #include "runtime/method/index_memory.h"
+#include "runtime/method/pq/codebook_record.h"
 
 namespace tarn::method {
 
