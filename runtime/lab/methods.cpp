@@ -6,7 +6,7 @@
 
 #include "platform/base/random_at.h"
 #include "runtime/lab/every_second.h"
-#include "runtime/method/pq/pq_index.h"
+#include "runtime/method/pq/pq_reader.h"
 
 namespace tarn::lab {
 
@@ -36,11 +36,27 @@ class RandomReader final : public method::Reader {
   u64 seed_;
 };
 
-class ShuffledCodes final : public method::PqIndex {
+class ShuffledCodes final : public method::Reader {
  public:
-  using PqIndex::PqIndex;
+  explicit ShuffledCodes(const ReaderArgs& args) : pq_(args) {}
+  void forget() override { pq_.forget(); }
+  void truncate(u32 middle_end) override { pq_.truncate(middle_end); }
+  void copy_from(const Reader& source) override {
+    pq_.copy_from(static_cast<const ShuffledCodes&>(source).pq_);
+  }
+  u32 n_taken(u32 slot_end) const override { return pq_.n_taken(slot_end); }
+  void take_in(const kernels::CpuTable& table, const KeyPages& keys, u32 slot_end,
+               std::span<std::byte> scratch) override {
+    pq_.take_in(table, keys, slot_end, scratch);
+  }
+  void begin_training(u32 slot_begin, u32 n_rows) override {
+    pq_.begin_training(slot_begin, n_rows);
+  }
+  void train(const method::TrainUnit& unit) override { pq_.train(unit); }
+  void end_training() override { pq_.end_training(); }
+  u32 n_trained() const override { return pq_.n_trained(); }
   u32 choose(const SelectionArgs& args, const KeyPages& keys) const override {
-    const u32 n_slots = PqIndex::choose(args, keys);
+    const u32 n_slots = pq_.choose(args, keys);
     const method::TokenRanges& s = args.ranges;
     const u64 n = s.n_middle();
     // A stride without a common factor visits every place once; the golden ratio's scatters them.
@@ -53,7 +69,19 @@ class ShuffledCodes final : public method::PqIndex {
     std::ranges::sort(chosen);
     return n_slots;
   }
+
+ private:
+  method::PqReader pq_;
 };
+
+// A disk order has places for what PQ chooses.
+constexpr method::Training kShuffledTraining = {
+    .needs = [](const SelectConfig& config, const method::KeyDims& keys, u32 capacity_tokens) {
+      method::TrainNeeds needs = method::pq_train_needs(config, keys, capacity_tokens);
+      needs.n_pairs = 0;
+      needs.saved_bytes = 0;
+      return needs;
+    }};
 
 constexpr method::Method kMethods[] = {
     {.name = "every-second",
@@ -69,8 +97,9 @@ constexpr method::Method kMethods[] = {
     {.name = "shuffled-codes",
      .reader_bytes = sizeof(ShuffledCodes),
      .make = method::make_reader<ShuffledCodes>,
-     .region_bytes = ShuffledCodes::region_bytes,
-     .is_trained = true},
+     .region_bytes = method::PqReader::region_bytes,
+     .check = method::PqReader::check,
+     .training = &kShuffledTraining},
 };
 
 }  // namespace

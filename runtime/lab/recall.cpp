@@ -29,7 +29,7 @@ void sample_rows(const KeyPages& keys, const method::TokenRanges& ranges, u64 sl
                  std::span<const u8*> out) {
   const u32 n = static_cast<u32>(out.size());
   for (u32 i = 0; i < n; ++i) {
-    const u32 row = method::pq_sample_row(i, n, ranges.n_middle());
+    const u32 row = method::sample_row(i, n, ranges.n_middle());
     const u32 slot = ranges.middle_begin + row;
     out[i] = keys.pages[slot / keys.page_tokens] + slot % keys.page_tokens * slot_bytes;
   }
@@ -95,7 +95,7 @@ f64 Probe::recall(const RecallArgs& args) const {
                                  slots};
   };
   const u32 n_exact = select_oracle(search_into(exact), keys);
-  const u32 n_coded = index.choose(search_into(coded), keys);
+  const u32 n_coded = index.choose(search_into(coded));
   std::vector<u32> both;
   std::ranges::set_intersection(std::span(exact).first(n_exact), std::span(coded).first(n_coded),
                                 std::back_inserter(both));

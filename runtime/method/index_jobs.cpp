@@ -13,7 +13,7 @@ void IndexJobs::init() {
 }
 
 u32 IndexJobs::n_units() const {
-  return method_of(*args_.config).is_trained ? args_.spec->n_cache_layers : 0;
+  return method_of(*args_.config).training != nullptr ? args_.spec->n_cache_layers : 0;
 }
 
 bool IndexJobs::has_units_left(const IndexSession& s) const {
@@ -126,7 +126,7 @@ Result<void> IndexJobs::run_units(IndexSession& s, u32 n, bool is_due) {
 void IndexJobs::begin_filling(IndexSession& s, Reader** target) {
   s.target = target;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
-    pq_of(target[head]).start(s.life.ranges().middle_begin);
+    target[head]->forget();
   }
 }
 
@@ -134,84 +134,85 @@ void IndexJobs::begin_filling(IndexSession& s, Reader** target) {
 // the first one is made: what is written then takes nothing of what was found.
 void IndexJobs::pass_found_layers(IndexSession& s) const {
   if (!s.is_restoring || s.n_units_found < n_units()) return;
-  while (s.n_units_done < n_units() && saved_.has_codes(s, s.n_units_done) &&
-         order_.has_extents(s, s.n_units_done)) {
+  while (s.n_units_done < n_units() && saved_.has_layer(s, s.n_units_done) &&
+         memory_.order().has_extents(s, s.n_units_done)) {
     ++s.n_units_done;
   }
 }
 
 // One that is not. Where the disk fails, all of it is made again.
 Result<void> IndexJobs::make_layer(IndexSession& s, u32 cache_layer) {
-  const bool has_codes = s.is_restoring && saved_.has_codes(s, cache_layer);
-  if (!has_codes) TARN_CHECK(cluster_layer(s, cache_layer));
-  TARN_CHECK(order_.lay_out(s, cache_layer));
+  const bool is_there = s.is_restoring && saved_.has_layer(s, cache_layer);
+  if (!is_there) TARN_CHECK(train_layer(s, cache_layer));
+  TARN_CHECK(memory_.order().lay_out(s, cache_layer));
   saved_.keep_layer(s, cache_layer);
   return {};
 }
 
-Result<void> IndexJobs::cluster_layer(IndexSession& s, u32 cache_layer) {
-  const u32 n_kv_heads = args_.spec->n_kv_heads, n_subspaces = args_.config->n_subspaces;
+Result<void> IndexJobs::train_layer(IndexSession& s, u32 cache_layer) {
+  const u32 n_kv_heads = args_.spec->n_kv_heads, n_parts = args_.shape->n_train_parts;
   const u32 first_head = cache_layer * n_kv_heads;
-  Reader** heads = s.target + first_head;
-  const u32 slot_begin = s.life.ranges().middle_begin;
-  for (u32 i = 0; i < n_kv_heads; ++i) {
-    pq_of(heads[i]).start(slot_begin);
-    pq_of(heads[i]).begin_codebook(s.n_rows);
+  Reader** const heads = s.target + first_head;
+  const u32 slot_begin = s.life.ranges().middle_begin, slot_end = slot_begin + s.n_rows;
+  for (u32 i = 0; i < n_kv_heads; ++i) heads[i]->begin_training(slot_begin, s.n_rows);
+  // A task of each part of each head, with keys(kv_head, scratch).
+  const auto train = [&](TrainUnit::Keys what, u32 begin, u32 end, auto&& keys) {
+    args_.workers->run(n_kv_heads * n_parts, [&](u32 task_idx, u32 worker_idx) {
+      if (worker_idx == 0) memory_.tick();  // in memory all keys of a layer are one window
+      const WorkerScratch mine = memory_.scratch(worker_idx);
+      const u32 kv_head = task_idx / n_parts;
+      heads[kv_head]->train({.what = what,
+                             .table = *args_.table,
+                             .keys = keys(kv_head, mine),
+                             .begin = begin,
+                             .end = end,
+                             .part = task_idx % n_parts,
+                             .scratch = mine.train});
+    });
+  };
+  if (const u32 n_sample = std::min(args_.shape->n_sample, s.n_rows); n_sample > 0) {
+    TARN_CHECK(take_sample(s, cache_layer, n_sample));
+    train(TrainUnit::Keys::sample, 0, n_sample, [&](u32 kv_head, const WorkerScratch& mine) {
+      mine.pages[0] = reinterpret_cast<const u8*>(memory_.sample_of(kv_head));
+      return KeyPages{.type = args_.shape->in.kv_type,
+                      .pages = mine.pages,
+                      .page_tokens = n_sample,
+                      .head_dim = args_.spec->head_dim,
+                      .stride_bytes = args_.shape->in.group.vector_bytes};
+    });
   }
-  const u32 slot_end = slot_begin + s.n_rows;
-  const u32 n_sample = pq_n_sample(pq_of(heads[0]).shape(), s.n_rows);
-  const u32 n_updates = iterations(*args_.config, s.n_rows);
-  const u64 vector_bytes = args_.shape->in.group.vector_bytes;
-  const u32 page_tokens = args_.shape->in.group.page_tokens;
-
   TARN_CHECK(
       memory_.each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const KeyWindow& w) {
+        train(TrainUnit::Keys::rows, w.slot_begin, w.slot_end,
+              [&](u32 kv_head, const WorkerScratch& mine) {
+                return memory_.key_pages(*s.sequence, first_head + kv_head, w, mine.pages);
+              });
+      }));
+  args_.workers->run(n_kv_heads, [&](u32 kv_head, u32) { heads[kv_head]->end_training(); });
+  return {};
+}
+
+// Copies n_sample keys of each head of a layer, one behind the other.
+Result<void> IndexJobs::take_sample(IndexSession& s, u32 cache_layer, u32 n_sample) {
+  const u32 n_kv_heads = args_.spec->n_kv_heads;
+  const u64 vector_bytes = args_.shape->in.group.vector_bytes;
+  const u32 page_tokens = args_.shape->in.group.page_tokens;
+  const u32 slot_begin = s.life.ranges().middle_begin;
+  return memory_.each_window(
+      *s.sequence, cache_layer, slot_begin, slot_begin + s.n_rows, [&](const KeyWindow& w) {
         args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
           const u8** pages = memory_.scratch(worker_idx).pages;
-          memory_.key_pages(*s.sequence, first_head + kv_head, w, pages);
+          memory_.key_pages(*s.sequence, cache_layer * n_kv_heads + kv_head, w, pages);
           u8* out = reinterpret_cast<u8*>(memory_.sample_of(kv_head));
           u64 i = ceil_div(u64{w.slot_begin - slot_begin} * n_sample, s.n_rows);
           for (; i < n_sample; ++i) {
-            const u32 slot = slot_begin + pq_sample_row(static_cast<u32>(i), n_sample, s.n_rows);
+            const u32 slot = slot_begin + sample_row(static_cast<u32>(i), n_sample, s.n_rows);
             if (slot >= w.slot_end) break;
             const u8* key = pages[slot / page_tokens] + u64{slot % page_tokens} * 2 * vector_bytes;
             std::memcpy(out + i * vector_bytes, key, vector_bytes);
           }
         });
-      }));
-  args_.workers->run(n_kv_heads * n_subspaces, [&](u32 task_idx, u32 worker_idx) {
-    if (worker_idx == 0) memory_.tick();  // in memory all keys of a layer are one window
-    const u32 kv_head = task_idx / n_subspaces;
-    const u8* sample = reinterpret_cast<const u8*>(memory_.sample_of(kv_head));
-    pq_of(heads[kv_head])
-        .train({.table = *args_.table,
-                .keys = {.type = args_.shape->in.kv_type,
-                         .pages = &sample,
-                         .page_tokens = n_sample,
-                         .head_dim = args_.spec->head_dim,
-                         .stride_bytes = vector_bytes},
-                .first_slot = 0,
-                .subspace = task_idx % n_subspaces,
-                .iterations = n_updates,
-                .scratch = memory_.scratch(worker_idx).train});
-  });
-  TARN_CHECK(
-      memory_.each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const KeyWindow& w) {
-        args_.workers->run(n_kv_heads * n_subspaces, [&](u32 task_idx, u32 worker_idx) {
-          if (worker_idx == 0) memory_.tick();
-          const u32 kv_head = task_idx / n_subspaces;
-          const WorkerScratch mine = memory_.scratch(worker_idx);
-          pq_of(heads[kv_head])
-              .code({.table = *args_.table,
-                     .keys = memory_.key_pages(*s.sequence, first_head + kv_head, w, mine.pages),
-                     .subspace = task_idx % n_subspaces,
-                     .slot_begin = w.slot_begin,
-                     .slot_end = w.slot_end,
-                     .scratch = mine.train});
-        });
-      }));
-  args_.workers->run(n_kv_heads, [&](u32 kv_head, u32) { pq_of(heads[kv_head]).end_codebook(); });
-  return {};
+      });
 }
 
 }  // namespace tarn::method

@@ -1,26 +1,25 @@
-// The clustering that makes a session's index: a job, a cache layer a unit. Keys are sampled, the
-// sample is clustered, all rows are coded. Over a disk a unit also writes the layer's extents, and
-// where sessions are kept, its codes.
+// The training that makes a session's index: a job, a cache layer a unit. The layer's readers are
+// trained over a sample of their keys, then over all of them. Over a disk a unit also lays out the
+// layer's disk order, and where sessions are kept, saves its indexes.
 //
 //   spare set   a rebuild fills it while the session's own set serves. It belongs to the session
 //               that came first, until its activation. A session that has not stepped twice loses
 //               it to one that steps. A session without it at its activation fills its own set: no
 //               row reads that any more, and the session's row waits
-//   restoring   the index in use is made again: what lies on the disk is read, the rest clustered
+//   restoring   the index in use is made again: what lies on the disk is read, the rest trained
 //               over the same rows. A job that was under way begins after that
 //   thread      the engine's; tasks on all workers
 //   errors      the disk's, where KV lies there
 #pragma once
 
-#include "runtime/method/pq/iterations.h"
 #include "runtime/method/saved_indexes.h"
 
 namespace tarn::method {
 
 class IndexJobs {
  public:
-  IndexJobs(IndexMemory* memory, PqOrder* order, SavedIndexes* saved)
-      : memory_(*memory), args_(memory->args), order_(*order), saved_(*saved) {}
+  IndexJobs(IndexMemory* memory, SavedIndexes* saved)
+      : memory_(*memory), args_(memory->args), saved_(*saved) {}
 
   void init();
   u32 n_units() const;  // of a job; 0: the method trains nothing
@@ -51,11 +50,11 @@ class IndexJobs {
   void begin_filling(IndexSession& s, Reader** target);
   void pass_found_layers(IndexSession& s) const;
   Result<void> make_layer(IndexSession& s, u32 cache_layer);
-  Result<void> cluster_layer(IndexSession& s, u32 cache_layer);
+  Result<void> train_layer(IndexSession& s, u32 cache_layer);
+  Result<void> take_sample(IndexSession& s, u32 cache_layer, u32 n_sample);
 
   IndexMemory& memory_;
   const SelectorArgs& args_;
-  PqOrder& order_;
   SavedIndexes& saved_;
   Reader** spare_ = nullptr;
   IndexSession* spare_user_ = nullptr;  // whose job has begun to fill it

@@ -100,7 +100,14 @@ void IndexMemory::init(const SelectorArgs& new_args) {
                         args.config->index_delay_tokens);
     s->heads = &sets_.table[idx * shape.n_heads];
   }
+  const Training* const training = method_of(*args.config).training;
+  const bool has_order = training != nullptr && training->make_order != nullptr;
+  order_ = has_order ? training->make_order(order_room_.data(), this) : &no_order_;
   init_caches();
+}
+
+const std::byte* IndexMemory::regions_of(Reader* const* set) const {
+  return sets_.regions.data() + (set - sets_.table.data()) * i64(args.shape->index_bytes);
 }
 
 Reader** IndexMemory::spare_set() const {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <span>
 
 #include "platform/base/checked.h"
@@ -23,7 +24,7 @@
 #include "runtime/kv/sequence.h"
 #include "runtime/kv/slot_cache.h"
 #include "runtime/method/device.h"
-#include "runtime/method/pq/pq_index.h"
+#include "runtime/method/disk_order.h"
 #include "runtime/method/select_layout.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/step/batch.h"
@@ -76,9 +77,6 @@ struct IndexSession {
   // Of what is written of the index that is being made.
   const store::Key& owner() const { return is_restoring ? used_key : job_key; }
 };
-
-// Of a trained method.
-inline PqIndex& pq_of(Reader* reader) { return static_cast<PqIndex&>(*reader); }
 
 struct IndexSets {
   std::span<Reader*> table;      // [n_sets, n_heads]
@@ -141,6 +139,12 @@ class IndexMemory {
   u32 idx_of(const IndexSession& s) const { return static_cast<u32>(&s - sets_.sessions.data()); }
   // The set that belongs to no session.
   Reader** spare_set() const;
+  // What the readers of a set have, one behind the other.
+  const std::byte* regions_of(Reader* const* set) const;
+  DiskOrder& order() const { return *order_; }
+  u32 extent_of(const IndexSession& s, u32 head) const {
+    return idx_of(s) * args.shape->n_heads + head;
+  }
   // Of a session; empty where there is none.
   std::span<kv::SlotCache> caches(u32 session) const;
   // The memory of a session's caches, which are empty from now on.
@@ -171,6 +175,9 @@ class IndexMemory {
   SelectScratch scratch_{};
   FetchMemory fetch_{};
   std::span<kv::SlotCache> caches_{};  // [sessions_max, n_heads]; empty: none
+  DiskOrder no_order_{};
+  DiskOrder* order_ = &no_order_;
+  alignas(16) std::array<std::byte, kDiskOrderBytes> order_room_{};
 };
 
 template <class Fn>

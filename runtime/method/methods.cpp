@@ -1,5 +1,5 @@
 #include "runtime/method/method.h"
-#include "runtime/method/pq/pq_index.h"
+#include "runtime/method/pq/pq_reader.h"
 #include "runtime/method/read/quest.h"
 #include "runtime/method/read/window.h"
 
@@ -8,10 +8,11 @@ namespace tarn::method {
 constexpr Method kMethods[] = {
     {.name = "full"},
     {.name = "pq",
-     .reader_bytes = sizeof(PqIndex),
-     .make = make_reader<PqIndex>,
-     .region_bytes = PqIndex::region_bytes,
-     .is_trained = true,
+     .reader_bytes = sizeof(PqReader),
+     .make = make_reader<PqReader>,
+     .region_bytes = PqReader::region_bytes,
+     .check = PqReader::check,
+     .training = &kPqTraining,
      .on_device = DeviceChoice::by_codes},
     {.name = "quest",
      .reader_bytes = sizeof(QuestReader),

@@ -18,36 +18,26 @@ void SavedIndexes::erase(const IndexSession& s, const store::Key& owner) {
   }
 }
 
-// A layer's codes, and what its extents are found by, out of the memory of the session's caches.
-// What finds no room there, or none on the disk, is made again.
+// A layer's records, out of the memory of the session's caches. What finds no room there, or none
+// on the disk, is made again.
 void SavedIndexes::keep_layer(const IndexSession& s, u32 cache_layer) {
   kv::Extents* const extents = memory_.extents();
   if (extents == nullptr || s.owner() == store::Key{}) return;
   const std::span<std::byte> memory = memory_.borrow_caches(memory_.idx_of(s));
   std::span<std::byte> room = memory;
   for (u32 kv_head = 0; kv_head < args_.spec->n_kv_heads; ++kv_head) {
-    const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head,
-              extent = order_.extent_of(s, head);
-    const PqIndex& pq = pq_of(s.target[head]);
-    const u32 n_orders = extents->head(extent).n_orders;
-    const KeyWindow slots = order_.extent_slots(s);
-    const u64 n_bytes = codebook_record_bytes(pq.shape(), s.n_rows, n_orders);
+    const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head;
+    const u64 reader_bytes = s.target[head]->saved_bytes();
+    if (reader_bytes == 0) continue;
+    const u64 n_bytes = reader_bytes + memory_.order().saved_bytes(s, head);
     const u64 n_padded = align_up(n_bytes, store::kSectorBytes);
     if (room.size() < n_padded) {
       extents->settle();
       room = memory;
     }
     if (room.size() < n_padded) return;
-    const kv::ExtentShape& shape = extents->shape();
-    write_codebook_record({.n_rows = s.n_rows,
-                           .n_pairs = shape.n_pairs,
-                           .n_orders = n_orders,
-                           .slot_begin = slots.slot_begin,
-                           .slot_end = slots.slot_end,
-                           .record_tokens = shape.record_tokens,
-                           .slot_bytes = shape.slot_bytes,
-                           .extent_version = extents->head(extent).name.version},
-                          pq, extents->firsts(extent).first(u64{n_orders} * shape.n_pairs), room);
+    s.target[head]->save(room);
+    memory_.order().save(s, head, room);
     extents->put_codebook(s.owner(), head, room, n_bytes);
     room = room.subspan(n_padded);
   }
@@ -60,18 +50,17 @@ void SavedIndexes::find_layer(IndexSession& s, u32 cache_layer) {
   const std::span<std::byte> memory = memory_.borrow_caches(memory_.idx_of(s));
   for (u32 kv_head = 0; kv_head < args_.spec->n_kv_heads; ++kv_head) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head;
-    PqIndex& pq = pq_of(s.target[head]);
     const auto record = memory.first(memory_.extents()->read_codebook(s.owner(), head, memory));
-    const auto saved = read_codebook_record(record, s.n_rows, pq);
-    if (saved) order_.adopt(s, head, *saved, record);
+    const bool is_there = s.target[head]->load(s.life.ranges().middle_begin, s.n_rows, record);
+    if (is_there) memory_.order().adopt(s, head, record);
   }
 }
 
-bool SavedIndexes::has_codes(const IndexSession& s, u32 cache_layer) const {
+bool SavedIndexes::has_layer(const IndexSession& s, u32 cache_layer) const {
   if (memory_.extents() == nullptr) return false;
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   for (u32 head = cache_layer * n_kv_heads; head < (cache_layer + 1) * n_kv_heads; ++head) {
-    if (pq_of(s.target[head]).n_clustered() == 0) return false;
+    if (s.target[head]->n_trained() == 0) return false;
   }
   return true;
 }

@@ -38,19 +38,18 @@ struct SelectShape {
   u32 n_pairs = 0;         // of codes, where each chosen slot follows from its pair; else 0
   u64 codebook_bytes = 0;  // of a head's record of codes, of the whole context; 0: too large
   // A worker's scratch.
-  u64 search_bytes = 0;  // of SelectionArgs; with a GPU none
-  u64 train_bytes = 0;   // of PqIndex::train
-  u64 state_bytes = 0;   // of attention in parts; with a GPU none
-  u32 n_sample = 0;      // keys of a head that are clustered at most
-  u64 sample_bytes = 0;  // theirs, of a head
-  u32 n_chosen_max = 0;  // slots that a head attends to
+  u64 search_bytes = 0;   // of SelectionArgs; with a GPU none
+  u64 train_bytes = 0;    // of a training, and of what is taken in
+  u64 state_bytes = 0;    // of attention in parts; with a GPU none
+  u32 n_train_parts = 0;  // of a head's training
+  u32 n_sample = 0;       // keys of a head that are sampled at most
+  u64 sample_bytes = 0;   // theirs, of a head
+  u32 n_chosen_max = 0;   // slots that a head attends to
   u32 gather_pages() const {
     return static_cast<u32>(ceil_div(step::kGatherTokens, in.group.page_tokens));
   }
 };
 
-// Whether model and configuration go together.
-Result<void> select_check(const model::ModelSpec& spec, const SelectConfig& select);
 SelectShape select_shape(const model::ModelSpec& spec, const SelectConfig& config,
                          const SelectInputs& in);
 

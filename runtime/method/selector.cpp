@@ -20,7 +20,7 @@ void Selector::forget(u32 idx) {
   saved_.erase(s, std::exchange(s.used_key, {}));
   s.life.forget();
   for (kv::SlotCache& cache : memory_.caches(idx)) cache.clear();
-  order_.forget(s);
+  memory_.order().forget(s);
   s.named_key = {};
 }
 
@@ -29,8 +29,8 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   IndexSession& s = memory_.session(idx);
   u32 cache_head = 0;
   for (kv::SlotCache& cache : memory_.caches(idx))
-    order_.truncate_cache(s, cache_head++, n_tokens, cache);
-  order_.truncate(s, n_tokens);
+    memory_.order().truncate_cache(s, cache_head++, n_tokens, cache);
+  memory_.order().truncate(s, n_tokens);
   if (n_tokens < s.turn_end) s.turn_end = 0;
   s.waits_at = 0;
   const u32 n_rows_used = s.life.n_rows_used();
@@ -74,7 +74,7 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   const IndexSession& source = memory_.session(from);
   IndexSession& s = memory_.session(to);
   for (kv::SlotCache& cache : memory_.caches(to)) cache.clear();
-  order_.forget(s);  // they follow what was there before
+  memory_.order().forget(s);  // they follow what was there before
   jobs_.drop_job(s);
   s.next = {};
   s.life = source.life;
@@ -161,8 +161,9 @@ void Selector::commit(u32 idx) {
 // To the device that chooses by it, if there is one.
 Result<void> Selector::send_index(IndexSession& s) {
   if (args_.device == nullptr || jobs_.n_units() == 0) return {};
-  TARN_CHECK(args_.device->put(memory_.idx_of(s), pq_of(s.heads[0]).region()));
-  s.n_coded = s.n_counted = pq_of(s.heads[0]).n_tokens();
+  TARN_CHECK(args_.device->put(memory_.idx_of(s), memory_.regions_of(s.heads)));
+  const TokenRanges ranges = s.life.ranges();
+  s.n_coded = s.n_counted = s.heads[0]->n_taken(ranges.middle_end) - ranges.middle_begin;
   return {};
 }
 
@@ -288,10 +289,6 @@ void Selector::note_named(u32 idx, const store::Key& key) {
   IndexSession& s = memory_.session(idx);
   const store::Key before = std::exchange(s.named_key, key);
   if (!(before == codebooks_key(idx)) && !(before == s.job_key)) saved_.erase(s, before);
-}
-
-const PqIndex& Selector::pq_index(u32 idx, u32 head) const {
-  return pq_of(memory_.session(idx).heads[head]);
 }
 
 StepParts::Spent Selector::take_spent() {

@@ -33,7 +33,7 @@ struct KeptIndex {
 
 class Selector {
  public:
-  explicit Selector(kv::KvCache* kv) : parts_(kv, &memory_, &order_) {}
+  explicit Selector(kv::KvCache* kv) : parts_(kv, &memory_) {}
 
   // Without it nothing selects.
   void init(const SelectorArgs& args);
@@ -91,7 +91,9 @@ class Selector {
 
   StepParts::Spent take_spent();
   // For tests.
-  const PqIndex& pq_index(u32 session, u32 head) const;
+  const Reader& reader(u32 session, u32 head) const {
+    return *memory_.session(session).heads[head];
+  }
 
  private:
   IndexSession* next_to_work() const;
@@ -101,9 +103,8 @@ class Selector {
 
   IndexMemory memory_{};
   const SelectorArgs& args_ = memory_.args;
-  PqOrder order_{&memory_};
-  SavedIndexes saved_{&memory_, &order_};
-  IndexJobs jobs_{&memory_, &order_, &saved_};
+  SavedIndexes saved_{&memory_};
+  IndexJobs jobs_{&memory_, &saved_};
   StepParts parts_;
 };
 

@@ -7,7 +7,7 @@ namespace tarn::method {
 void StepParts::begin(std::span<step::Run> runs, u32 cache_layer, const f32* query) {
   if (whole_.in_place()) return;
   step::Run& run = runs[0];
-  if (wants_query(run)) order_.note_query(run.session, cache_layer, query);
+  if (wants_query(run)) memory_.order().note_query(run.session, cache_layer, query);
   if (!run.selects || run.state == step::RunState::failed) return;
   const Result<void> chosen = begin_layer({&run, cache_layer, query});
   if (!chosen) (void)whole_.goes_on(run, fail(chosen.error()));
@@ -177,8 +177,8 @@ void StepParts::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   const u32 n_near = rank_of(offloaded_begin), n_far = rank_of(offloaded_end) - n_near;
   const u32 n_chosen = static_cast<u32>(slots.size());
   const u32 head = layer.cache_layer * args_.spec->n_kv_heads + kv_head;
-  const PqOrder::NameArgs names{layer.run->session, head, worker_idx, n_near};
-  order_.name_slots(names, slots.subspan(n_near, n_far), mine.missing);
+  const DiskOrder::NameArgs names{layer.run->session, head, worker_idx, n_near};
+  memory_.order().name_slots(names, slots.subspan(n_near, n_far), mine.missing);
   u32 n_missing = n_far;
   const std::span<kv::SlotCache> of_session = memory_.caches(layer.run->session);
   if (!of_session.empty()) {
@@ -189,16 +189,16 @@ void StepParts::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   u32 n_wanted = n_near, n_places = 0;
   for (u32 i = 0; i < n_near; ++i) mine.wanted[i] = {slots[i], i};
   for (const kv::WantedSlot& missing : mine.missing.first(n_missing)) {
-    const bool is_foreign = (missing.slot & PqOrder::kForeign) != 0;
-    if (is_foreign) mine.wanted[n_wanted++] = {missing.slot & ~PqOrder::kForeign, missing.rank};
+    const bool is_foreign = (missing.slot & kForeign) != 0;
+    if (is_foreign) mine.wanted[n_wanted++] = {missing.slot & ~kForeign, missing.rank};
     if (!is_foreign) mine.places[n_places++] = {missing.slot, missing.rank};
   }
-  order_.choose_orders(names, slots, mine.places.first(n_places));
+  memory_.order().choose_orders(names, slots, mine.places.first(n_places));
   for (u32 i = n_near + n_far; i < n_chosen; ++i) mine.wanted[n_wanted++] = {slots[i], i};
   mine.n_missing = n_missing;
   table.wanted[kv_head] = mine.wanted.first(n_wanted);
   table.out[kv_head] = mine.bytes;
-  table.readings[kv_head] = {.head = order_.extent_of(memory_.session(layer.run->session), head),
+  table.readings[kv_head] = {.head = memory_.extent_of(memory_.session(layer.run->session), head),
                              .wants = mine.places.first(n_places),
                              .out = mine.bytes};
   of_workers_[worker_idx].spent.n_far += n_far;

@@ -12,14 +12,14 @@
 #include <array>
 
 #include "runtime/kv/parts/whole_parts.h"
-#include "runtime/method/pq/pq_order.h"
+#include "runtime/method/index_memory.h"
 
 namespace tarn::method {
 
 class StepParts final : public kv::PartSource {
  public:
-  StepParts(kv::KvCache* kv, IndexMemory* memory, PqOrder* order)
-      : whole_(kv), memory_(*memory), args_(memory->args), order_(*order) {}
+  StepParts(kv::KvCache* kv, IndexMemory* memory)
+      : whole_(kv), memory_(*memory), args_(memory->args) {}
 
   u32 n_together(std::span<const step::Run> runs) const override { return whole_.n_together(runs); }
   bool wants_query(const step::Run& run) const override {
@@ -74,7 +74,6 @@ class StepParts final : public kv::PartSource {
   kv::WholeParts whole_;
   IndexMemory& memory_;
   const SelectorArgs& args_;
-  PqOrder& order_;
   Layer layer_{};  // whose heads are read now, and which of them
   struct Turn {
     u32 head_begin = 0, head_end = 0;

@@ -98,7 +98,7 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
         "kv.type", {"head_dim", spec.head_dim}, {});
   }
   const SelectConfig& select = config.select;
-  TARN_CHECK(method::select_check(spec, select));
+  if (const auto check = method::method_of(select).check) TARN_CHECK(check(spec, select));
   const u64 asked = config.context_tokens != 0 ? config.context_tokens : spec.n_ctx_train;
   if (asked == 0 || asked > kContextTokensMax) {
     return refuse(

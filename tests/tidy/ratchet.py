@@ -25,7 +25,6 @@ METHODS = {
     "runtime/engine/engine.h: Engine": 95,
     "runtime/engine/places.h: Places": 37,
     "runtime/engine/sessions.h: Sessions": 67,
-    "runtime/lab/methods.cpp: ShuffledCodes": 31,
     "runtime/store/store.h: Store": 33,
     "tools/tarnd/answers.h: Answer": 35,
     "tools/tarnd/connection.h: Connection": 31,
@@ -41,7 +40,6 @@ INHERITS = {(name, base) for base, names in {
     "SessionTable": ["Places"],
     "Places": ["Sessions"],
     "Sessions": ["Engine"],
-    "PqIndex": ["ShuffledCodes"],
     "Head": ["BlockHead"],
     "Singly": ["Pairs8", "Scalar"],
     "Q4K": ["Q5K"],
@@ -51,7 +49,8 @@ INHERITS = {(name, base) for base, names in {
     "ValueReader": ["Copy", "IdReader", "Members", "MessagesReader", "PassageTexts", "Refuse",
                     "Scalar", "Skip", "Texts"],
 }.items() for name in names}
-# Product files outside of selection and configuration that name one of its methods.
+# Product files that name a method of selection, beside its own, the table of methods, the
+# configuration and lab.
 METHOD_FILES = 0
 ENGINE_FILES = 24
 
@@ -65,8 +64,9 @@ PLACEMENT = re.compile(
     r"|\bDeviceKind::cpu|\btiers\.n_frames [<>!=]=? 0|\(n_frames [<>!=]=? 0")
 BRANCH = re.compile(r"\bif \(|\?|&& |\|\||(?<![\w)])!|[!=]= |\s[<>] |\bif_\w+ \*|ASSERT")
 PLANS = ("runtime/plan/", "runtime/store/", "runtime/engine/model_file.cpp")
-METHOD = re.compile(r"SelectMethod|Quest|\b(?<!kernels::)Pq[A-Z]")  # arithmetic is none's
-METHOD_ROOMS = ("runtime/method/", "runtime/config/", "runtime/lab/")
+METHOD = re.compile(r"SelectMethod|Quest|\bpq_of\b|\b(?<!kernels::)Pq[A-Z]")  # arithmetic is none's
+METHOD_ROOMS = ("runtime/method/pq/", "runtime/method/read/", "runtime/method/methods.cpp",
+                "runtime/config/", "runtime/lab/")
 
 
 def body_at(code, begin):

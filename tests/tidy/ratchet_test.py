@@ -91,7 +91,7 @@ class RatchetTest(unittest.TestCase):
                  "runtime/engine/a.cpp": "if (kv.has_tiers()) f();\n" * 2 + "bool on_gpu;\n",
                  "runtime/plan/a.cpp": "if (on_gpu) f();\n",
                  "runtime/kv/long.cpp": "\n" * 401, "runtime/kv/names.cpp": "PqIndex i;\n",
-                 "runtime/method/names.cpp": "PqIndex i;\n", "tests/long.cpp": "\n" * 500}
+                 "runtime/method/pq/names.cpp": "PqIndex i;\n", "tests/long.cpp": "\n" * 500}
         big = "runtime/engine/big.h: Big"
         right = {"METHODS": {big: 31}, "LINES": {"runtime/kv/long.cpp": 401},
                  "PLACEMENT_LINES": 2, "METHOD_FILES": 1, "ENGINE_FILES": 2,

@@ -10,13 +10,13 @@ namespace {
 
 u64 pairs_of(const PqShape& shape) { return u64{shape.n_padded()} * shape.n_padded(); }
 
-CodebookHead head_of(std::span<const std::byte> bytes) {
+}  // namespace
+
+CodebookHead codebook_head(std::span<const std::byte> record) {
   CodebookHead head;
-  std::memcpy(&head, bytes.data(), sizeof head);
+  std::memcpy(&head, record.data(), sizeof head);
   return head;
 }
-
-}  // namespace
 
 u64 codebook_record_bytes(const PqShape& shape, u32 n_rows, u32 n_orders) {
   return sizeof(CodebookHead) + PqIndex::codebook_bytes(shape, n_rows) +
@@ -25,14 +25,20 @@ u64 codebook_record_bytes(const PqShape& shape, u32 n_rows, u32 n_orders) {
 
 void write_codebook_record(const CodebookHead& head, const PqIndex& index,
                            std::span<const u32> firsts, std::span<std::byte> out) {
-  const PqShape& shape = index.shape();
-  const u64 codebook_bytes = PqIndex::codebook_bytes(shape, head.n_rows);
-  TARN_ASSERT(shape.has_pairs() && head.n_rows == index.n_clustered());
-  TARN_ASSERT(head.n_pairs == pairs_of(shape) && firsts.size() == head.n_orders * pairs_of(shape));
-  TARN_ASSERT(out.size() >= codebook_record_bytes(shape, head.n_rows, head.n_orders));
-  std::memcpy(out.data(), &head, sizeof head);
+  const u64 codebook_bytes = PqIndex::codebook_bytes(index.shape(), head.n_rows);
+  TARN_ASSERT(head.n_rows == index.n_clustered());
+  write_record_orders(head, index.shape(), firsts, out);
   index.write_codebook(out.subspan(sizeof head, codebook_bytes));
-  std::ranges::copy(std::as_bytes(firsts), out.subspan(sizeof head + codebook_bytes).begin());
+}
+
+void write_record_orders(const CodebookHead& head, const PqShape& shape,
+                         std::span<const u32> firsts, std::span<std::byte> record) {
+  const u64 codebook_bytes = PqIndex::codebook_bytes(shape, head.n_rows);
+  TARN_ASSERT(shape.has_pairs() && head.n_pairs == pairs_of(shape));
+  TARN_ASSERT(firsts.size() == head.n_orders * pairs_of(shape));
+  TARN_ASSERT(record.size() >= codebook_record_bytes(shape, head.n_rows, head.n_orders));
+  std::memcpy(record.data(), &head, sizeof head);
+  std::ranges::copy(std::as_bytes(firsts), record.subspan(sizeof head + codebook_bytes).begin());
 }
 
 std::optional<CodebookHead> read_codebook_record(std::span<const std::byte> bytes, u32 n_rows,
@@ -40,7 +46,7 @@ std::optional<CodebookHead> read_codebook_record(std::span<const std::byte> byte
   const PqShape& shape = index.shape();
   TARN_ASSERT(shape.has_pairs() && index.n_clustered() == 0);
   if (bytes.size() < codebook_record_bytes(shape, n_rows, 0)) return std::nullopt;
-  const CodebookHead head = head_of(bytes);
+  const CodebookHead head = codebook_head(bytes);
   const bool is_ours =
       head.version == kCodebookVersion && head.n_rows == n_rows && head.n_pairs == pairs_of(shape);
   const bool has_slots = head.slot_begin >= index.slot_begin() &&
@@ -54,7 +60,7 @@ std::optional<CodebookHead> read_codebook_record(std::span<const std::byte> byte
 
 bool read_places(std::span<const std::byte> bytes, u32 order, const PqIndex& index,
                  std::span<u64> ranges, std::span<u32> firsts) {
-  const CodebookHead head = head_of(bytes);
+  const CodebookHead head = codebook_head(bytes);
   const u64 n_pairs = pairs_of(index.shape());
   TARN_ASSERT(order < head.n_orders && ranges.size() == n_pairs && firsts.size() == n_pairs);
   const u64 begin = codebook_record_bytes(index.shape(), head.n_rows, order);

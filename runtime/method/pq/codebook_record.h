@@ -36,10 +36,15 @@ u64 codebook_record_bytes(const PqShape& shape, u32 n_rows, u32 n_orders);
 // `firsts` [n_orders, n_pairs]. `out` has codebook_record_bytes() of the index's n_clustered().
 void write_codebook_record(const CodebookHead& head, const PqIndex& index,
                            std::span<const u32> firsts, std::span<std::byte> out);
+// The head and the places alone, into a record that was written without orders.
+void write_record_orders(const CodebookHead& head, const PqShape& shape,
+                         std::span<const u32> firsts, std::span<std::byte> record);
 // The index gets the codebook, which has just been started, if it is of n_rows. Nothing if it is
 // not, or does not hold; the index is as it was then.
 std::optional<CodebookHead> read_codebook_record(std::span<const std::byte> bytes, u32 n_rows,
                                                  PqIndex& index);
+// The head of a record that was read.
+CodebookHead codebook_head(std::span<const std::byte> record);
 // The places of an order, out of a record that was read. `ranges` [n_pairs] is scratch. False where
 // they are not those of all tokens of the extent, each at a place of its own.
 bool read_places(std::span<const std::byte> bytes, u32 order, const PqIndex& index,

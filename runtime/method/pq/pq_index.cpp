@@ -114,14 +114,6 @@ u64 pq_train_scratch_bytes(const PqShape& shape) {
   return *counted.n_bytes().get();
 }
 
-PqIndex::PqIndex(const ReaderArgs& args) {
-  init(pq_shape(args.config, args.keys, args.capacity_tokens), args.region);
-}
-
-u64 PqIndex::region_bytes(const SelectConfig& config, const KeyDims& keys, u32 capacity_tokens) {
-  return pq_layout(pq_shape(config, keys, capacity_tokens)).bytes;
-}
-
 void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
   TARN_ASSERT(shape.code_bits >= 1 && shape.code_bits <= kernels::pq_bits_max(shape.format));
   TARN_ASSERT(shape.n_subspaces >= 1 && shape.n_subspaces <= kernels::kPqSubspacesMax);
@@ -139,8 +131,8 @@ void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
 }
 
 void PqIndex::start(u32 slot_begin) {
+  forget();
   slot_begin_ = slot_begin;
-  n_tokens_ = n_training_ = n_clustered_ = 0;
   // A block that is not full is scored whole: what lies behind the last row is a code, too.
   std::memset(codes_, 0, shape_.n_subspaces * row_bytes_);
   std::fill_n(counts_, n_pairs(shape_), 0u);
@@ -276,8 +268,7 @@ void PqIndex::truncate(u32 middle_end) {
   n_tokens_ = n_rows;
 }
 
-void PqIndex::copy_from(const Reader& reader) {
-  const auto& source = static_cast<const PqIndex&>(reader);
+void PqIndex::copy_from(const PqIndex& source) {
   TARN_ASSERT(source.row_bytes_ == row_bytes_);
   start(source.slot_begin_);
   n_tokens_ = source.n_tokens_;
@@ -356,7 +347,7 @@ u32 PqIndex::choose_by_pairs(const CpuTable& table, const Query& query, u32 k, f
                          .scale = query.scale});
 }
 
-u32 PqIndex::choose(const SelectionArgs& args, const KeyPages& /*keys*/) const {
+u32 PqIndex::choose(const SelectionArgs& args) const {
   const u32 n = args.ranges.n_middle();
   TARN_ASSERT(slot_begin_ == args.ranges.middle_begin && n_tokens_ == n);
   const SelectionScratch scratch = carve_selection(args, shape_.lut_elems());

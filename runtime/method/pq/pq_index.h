@@ -59,28 +59,24 @@ struct PqLayout {
 };
 PqLayout pq_layout(const PqShape& shape);
 u64 pq_train_scratch_bytes(const PqShape& shape);
-// How many of n_rows are clustered, and the i-th of them.
+// How many of n_rows are clustered: those that sample_row() says.
 inline constexpr u32 kPqSampleRows = 128;  // of a centroid
 inline u32 pq_n_sample(const PqShape& shape, u32 n_rows) {
   return std::min(n_rows, kPqSampleRows * shape.n_centroids());
 }
-inline u32 pq_sample_row(u32 i, u32 n_sample, u32 n_rows) {
-  return static_cast<u32>(u64{i} * n_rows / n_sample);
-}
 
-class PqIndex : public Reader {
+class PqIndex {
  public:
   static constexpr u64 kSeed = 4321;       // as in PQCache's code
   static constexpr f64 kTolerance = 1e-4;  // sum of the squared ways of the centroids
   static constexpr u32 kTileTokens = 64;   // keys that are loaded at a time
 
-  PqIndex() = default;
-  explicit PqIndex(const ReaderArgs& args);
-  static u64 region_bytes(const SelectConfig& config, const KeyDims& keys, u32 capacity_tokens);
   // Borrows the region, 64-byte aligned, until the index is not used any more.
   void init(const PqShape& shape, std::span<std::byte> region);
   // Forgets everything; row 0 is slot_begin.
   void start(u32 slot_begin);
+  // Likewise, but nothing may be read of it before start().
+  void forget() { slot_begin_ = n_tokens_ = n_training_ = n_clustered_ = 0; }
 
   // The codebook is made from the first n_rows slots. 2^b rows at least.
   void begin_codebook(u32 n_rows);
@@ -106,9 +102,8 @@ class PqIndex : public Reader {
   void end_codebook();  // all rows have codes, and are searched from now on
 
   // Codes of the slots up to slot_end, which have none yet, by the nearest centroids.
-  u32 n_taken(u32 /*slot_end*/) const override { return slot_begin_ + n_tokens_; }
   void take_in(const kernels::CpuTable& table, const KeyPages& keys, u32 slot_end,
-               std::span<std::byte> scratch) override;
+               std::span<std::byte> scratch);
 
   // What begin_codebook(n_rows), train(), code() and end_codebook() have made, in bytes.
   static u64 codebook_bytes(const PqShape& shape, u32 n_rows);
@@ -117,9 +112,9 @@ class PqIndex : public Reader {
   bool read_codebook(u32 n_rows, std::span<const std::byte> bytes);
 
   // Forgets the rows from that slot on; those that were clustered stay.
-  void truncate(u32 middle_end) override;
+  void truncate(u32 middle_end);
   // Becomes a copy of an index of the same shape; of its rows and codebook, not of its training.
-  void copy_from(const Reader& source) override;
+  void copy_from(const PqIndex& source);
 
   // lut [n_heads, n_subspaces, n_padded]; it has room for [n_heads, lut_elems()].
   void fill_lut(const kernels::CpuTable& table, const Query& query, f32* lut) const;
@@ -131,7 +126,7 @@ class PqIndex : public Reader {
   // the shape has pairs. scratch of kPqPairScratchBytes; out has room for k.
   u32 choose_by_pairs(const kernels::CpuTable& table, const Query& query, u32 k, f32* lut,
                       void* scratch, u32* out) const;
-  u32 choose(const SelectionArgs& args, const KeyPages& keys) const override;
+  u32 choose(const SelectionArgs& args) const;
 
   const PqShape& shape() const { return shape_; }
   u32 n_tokens() const { return n_tokens_; }

@@ -1,9 +1,12 @@
 #include "runtime/method/pq/pq_order.h"
 
 #include <cstring>
+#include <new>
 
 #include "platform/base/assert.h"
+#include "platform/base/checked.h"
 #include "runtime/method/pq/pair_order.h"
+#include "runtime/method/pq/pq_reader.h"
 
 namespace tarn::method {
 namespace {
@@ -14,8 +17,18 @@ u16 pair_at(const PqIndex& pq, u32 slot) {
 
 }  // namespace
 
-u32 PqOrder::extent_of(const IndexSession& s, u32 head) const {
-  return memory_.idx_of(s) * args_.shape->n_heads + head;
+DiskOrder* PqOrder::make(std::byte* at, IndexMemory* memory) {
+  static_assert(sizeof(PqOrder) <= kDiskOrderBytes);
+  return new (at) PqOrder(memory);
+}
+
+// What the orders of a head's extent are chosen in, where each slot is wanted of another pair.
+u64 PqOrder::scratch_bytes(u64 n_slots) {
+  constexpr u64 kAlignment = 64;
+  return align_up(n_slots * sizeof(WantedPair), kAlignment) +
+         align_up((n_slots + 1) * sizeof(u32), kAlignment) +
+         align_up(n_slots * sizeof(u32), kAlignment) +
+         align_up(n_slots * sizeof(kv::ExtentWant), kAlignment);
 }
 
 // Those that a manifest names stay on the disk.
@@ -62,10 +75,9 @@ void PqOrder::note_query(u32 session, u32 cache_layer, const f32* q) {
   std::copy_n(q, row, last_query(session, cache_layer));
 }
 
-// Of what the session's job has clustered, what lies in whole groups.
 KeyWindow PqOrder::extent_slots(const IndexSession& s) const {
   const u32 page_tokens = args_.shape->in.group.page_tokens;
-  const u32 slot_begin = pq_of(s.target[0]).slot_begin();
+  const u32 slot_begin = s.life.ranges().middle_begin;
   const u32 group_begin = static_cast<u32>(ceil_div(slot_begin, page_tokens));
   const u32 group_end = std::max(group_begin, (slot_begin + s.n_rows) / page_tokens);
   return {.group_begin = group_begin,
@@ -183,7 +195,6 @@ Result<void> PqOrder::write_part(const IndexSession& s, const Layout& layout) {
   return {};
 }
 
-// Or there is nothing to lay out.
 bool PqOrder::has_extents(const IndexSession& s, u32 cache_layer) const {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   for (u32 head = cache_layer * n_kv_heads; head < (cache_layer + 1) * n_kv_heads; ++head) {
@@ -194,11 +205,34 @@ bool PqOrder::has_extents(const IndexSession& s, u32 cache_layer) const {
   return true;
 }
 
-// The extent that the record of a head says, whose codes are there.
-void PqOrder::adopt(const IndexSession& s, u32 head, const CodebookHead& saved,
-                    std::span<const std::byte> record) {
+u64 PqOrder::saved_bytes(const IndexSession& s, u32 head) const {
+  if (memory_.extents() == nullptr) return 0;
+  const u32 n_orders = memory_.extents()->head(extent_of(s, head)).n_orders;
+  return u64{n_orders} * args_.shape->n_pairs * sizeof(u32);
+}
+
+void PqOrder::save(const IndexSession& s, u32 head, std::span<std::byte> record) {
+  const kv::Extents* const extents = memory_.extents();
+  if (extents == nullptr) return;
+  const u32 extent = extent_of(s, head), n_orders = extents->head(extent).n_orders;
+  const kv::ExtentShape& shape = extents->shape();
+  const KeyWindow slots = extent_slots(s);
+  write_record_orders({.n_rows = s.n_rows,
+                       .n_pairs = shape.n_pairs,
+                       .n_orders = n_orders,
+                       .slot_begin = slots.slot_begin,
+                       .slot_end = slots.slot_end,
+                       .record_tokens = shape.record_tokens,
+                       .slot_bytes = shape.slot_bytes,
+                       .extent_version = extents->head(extent).name.version},
+                      pq_of(s.target[head]).shape(),
+                      extents->firsts(extent).first(u64{n_orders} * shape.n_pairs), record);
+}
+
+void PqOrder::adopt(const IndexSession& s, u32 head, std::span<const std::byte> record) {
   const kv::ExtentShape& shape = memory_.extents()->shape();
   const PqIndex& pq = pq_of(s.target[head]);
+  const CodebookHead saved = codebook_head(record);
   const KeyWindow slots = extent_slots(s);
   const bool has_slots = saved.slot_begin == slots.slot_begin && saved.slot_end == slots.slot_end;
   const bool has_shape =

@@ -6,42 +6,31 @@
 //   thread   the engine's; names and orders of a head: any worker
 #pragma once
 
+#include "runtime/method/disk_order.h"
 #include "runtime/method/index_memory.h"
 #include "runtime/method/pq/codebook_record.h"
 
 namespace tarn::method {
 
-class PqOrder {
+class PqOrder final : public DiskOrder {
  public:
-  static constexpr u32 kForeign = u32{1} << 31;  // in a name: the rest is the slot
-
   explicit PqOrder(IndexMemory* memory) : memory_(*memory), args_(memory->args) {}
+  static DiskOrder* make(std::byte* at, IndexMemory* memory);
+  static u64 scratch_bytes(u64 n_slots);
 
-  u32 extent_of(const IndexSession& s, u32 head) const;
-  void forget(const IndexSession& s);
-  void truncate(const IndexSession& s, u32 n_tokens);
-  // Those names of a head's cached slots that hold for its first n_tokens.
-  void truncate_cache(const IndexSession& s, u32 head, u32 n_tokens, kv::SlotCache& cache);
-  // What a layer's heads asked last, [n_heads, head_dim] after RoPE: extents follow it.
-  void note_query(u32 session, u32 cache_layer, const f32* q);
-
-  // The slots of what the session's job has clustered that lie in whole groups.
-  KeyWindow extent_slots(const IndexSession& s) const;
-  Result<void> lay_out(IndexSession& s, u32 cache_layer);
-  // Whether the layer's extents are there, or there is nothing to lay out.
-  bool has_extents(const IndexSession& s, u32 cache_layer) const;
-  // Takes the extent that the record of a head's codes names.
-  void adopt(const IndexSession& s, u32 head, const CodebookHead& saved,
-             std::span<const std::byte> record);
-
-  struct NameArgs {
-    u32 session, head, worker_idx;
-    u32 first_rank;  // of the chosen slots among all
-  };
+  void forget(const IndexSession& s) override;
+  void truncate(const IndexSession& s, u32 n_tokens) override;
+  void truncate_cache(const IndexSession& s, u32 head, u32 n_tokens, kv::SlotCache& cache) override;
+  void note_query(u32 session, u32 cache_layer, const f32* q) override;
+  Result<void> lay_out(IndexSession& s, u32 cache_layer) override;
+  bool has_extents(const IndexSession& s, u32 cache_layer) const override;
+  u64 saved_bytes(const IndexSession& s, u32 head) const override;
+  void save(const IndexSession& s, u32 head, std::span<std::byte> record) override;
+  void adopt(const IndexSession& s, u32 head, std::span<const std::byte> record) override;
   void name_slots(const NameArgs& args, std::span<const u32> chosen,
-                  std::span<kv::WantedSlot> named);
+                  std::span<kv::WantedSlot> named) override;
   void choose_orders(const NameArgs& args, std::span<const u32> chosen,
-                     std::span<kv::ExtentWant> places);
+                     std::span<kv::ExtentWant> places) override;
 
  private:
   // A part of a layer that is written to its extents.
@@ -52,6 +41,9 @@ class PqOrder {
     u32 place_begin, place_end;  // of each head's, in that order
     std::span<std::byte> memory;
   };
+  u32 extent_of(const IndexSession& s, u32 head) const { return memory_.extent_of(s, head); }
+  // The slots of what the session's job has clustered that lie in whole groups.
+  KeyWindow extent_slots(const IndexSession& s) const;
   OrderMemory own_memory() const;
   std::span<u32> pair_counters(u32 kv_head) const;
   f32* last_query(u32 session, u32 cache_layer) const;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/lab/probe.h"
+#include "runtime/method/pq/pq_reader.h"
 #include "tests/runtime/engine/recall_document.h"
 #include "tests/runtime/method/synthetic_keys.h"
 
@@ -29,7 +30,7 @@ inline SelectConfig one_in(u32 divisor, u32 n_tokens, const char* method) {
 inline f64 reconstruction_error(const engine::Engine& engine, engine::SessionIdx session) {
   const model::ModelSpec& spec = engine.spec();
   const u32 head = (spec.n_cache_layers - 1) * spec.n_kv_heads;
-  const method::PqIndex& index = lab::Probe::selector(engine).pq_index(session, head);
+  const method::PqIndex& index = method::pq_of(&lab::Probe::selector(engine).reader(session, head));
   const kv::Sequence& sequence = engine.session_state(session).sequence;
   std::vector<const u8*> pages(sequence.n_groups());
   sequence.pages(spec.n_cache_layers - 1, 0, 0, sequence.n_groups(), pages);

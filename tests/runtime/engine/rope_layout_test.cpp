@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "runtime/lab/probe.h"
+#include "runtime/method/pq/pq_reader.h"
 #include "tests/runtime/method/synthetic_keys.h"
 #include "tests/support/gguf_reader.h"
 #include "tests/support/open_engine.h"
@@ -77,7 +78,8 @@ Codes codes_of(const std::string& path, const SelectConfig& select) {
   test::read_all(open.engine, session);
   Codes codes;
   for (u32 head = 0; head < open.engine.spec().n_kv_heads; ++head) {
-    const method::PqIndex& index = lab::Probe::selector(open.engine).pq_index(session, head);
+    const method::PqIndex& index =
+        method::pq_of(&lab::Probe::selector(open.engine).reader(session, head));
     REQUIRE(index.n_clustered() > 0);
     const std::span<const f32> centroids = method::test::codebook_of(index);
     codes.centroids.insert(codes.centroids.end(), centroids.begin(), centroids.end());

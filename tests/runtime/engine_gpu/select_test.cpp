@@ -94,8 +94,7 @@ class Oracle {
                        .ranges = life_.ranges(),
                        .k = life_.k(),
                        .scratch = bytes(search),
-                       .slots = slots},
-                      pages));
+                       .slots = slots}));
     return slots;
   }
   u32 n_swaps() const { return n_swaps_; }

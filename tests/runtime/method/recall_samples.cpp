@@ -70,7 +70,7 @@ void cluster_all(const Keys& keys, Index& index) {
       drawn.push_back(std::find(drawn.begin(), drawn.end(), row) != drawn.end() ? last : row);
       for (u32 i = 0; i < dims; ++i) {
         centroids[u64{i} * shape.n_padded() + c] =
-            x[u64{pq_sample_row(drawn[c], n_sample, n)} * dims + i];
+            x[u64{sample_row(drawn[c], n_sample, n)} * dims + i];
       }
     }
     kernels::pq_half_norms(centroids, dims, n_centroids, norms);

@@ -155,7 +155,7 @@ TEST_CASE("pq takes the k best of its own scores, the same on every ISA; all of 
       const auto select = [&](u32 k, const std::vector<f32>& q) {
         return run_selection(table, {q.data(), n_heads, 0.125f}, world.ranges, k,
                              scratch_shape(n_heads, n),
-                             [&](const SelectionArgs& args) { return index.pq.choose(args, {}); });
+                             [&](const SelectionArgs& args) { return index.pq.choose(args); });
       };
       for (const u32 k : {0u, 1u, 77u}) audit(select(k, world.q), world.ranges, 96 + k);
       const std::vector<u32> slots = select(77, world.q);
@@ -200,7 +200,7 @@ TEST_CASE("the token that leaves the local window is fetched in that very step")
     }
     const std::vector<u32> slots =
         run_selection(table, {q.data(), 1, 0.125f}, now, n_same, scratch_shape(1, now.n_middle()),
-                      [&](const SelectionArgs& args) { return index.pq.choose(args, {}); });
+                      [&](const SelectionArgs& args) { return index.pq.choose(args); });
     audit(slots, now, kSinks + kLocal + n_same);
     const bool is_fetched = slots[kSinks + n_same - 1] == before.middle_end;
     n_fetched += is_fetched;
@@ -240,7 +240,7 @@ TEST_CASE("q heads of a group may change places, by every method") {
     CHECK_FALSE(chosen(one, select) == want);
   };
   check([&](const SelectionArgs& args) { return select_oracle(args, world.keys.view()); });
-  check([&](const SelectionArgs& args) { return index.pq.choose(args, {}); });
+  check([&](const SelectionArgs& args) { return index.pq.choose(args); });
   check([&](const SelectionArgs& args) { return quest.choose(args); });
 }
 
@@ -283,7 +283,7 @@ TEST_CASE("keys that codes hold without loss are chosen as exact scores choose t
         return run_selection(table, {q.data(), n_heads, 0.125f}, s, k,
                              scratch_shape(n_heads, s.n_middle()), select);
       };
-      CHECK(chosen([&](const SelectionArgs& args) { return index.pq.choose(args, {}); }) ==
+      CHECK(chosen([&](const SelectionArgs& args) { return index.pq.choose(args); }) ==
             chosen([&](const SelectionArgs& args) { return select_oracle(args, keys.view()); }));
     }
   }
@@ -320,7 +320,7 @@ TEST_CASE("a needle is in the smallest choice of every index of keys, and never 
     if (index.pq.code(0, t) != index.pq.code(0, needle)) continue;
     if (index.pq.code(1, t) == index.pq.code(1, needle)) n_same += 1;
   }
-  CHECK(has_needle(n_same, [&](const SelectionArgs& args) { return index.pq.choose(args, {}); }));
+  CHECK(has_needle(n_same, [&](const SelectionArgs& args) { return index.pq.choose(args); }));
   CHECK_FALSE(has_needle(100, [](const SelectionArgs& args) { return select_window(args); }));
   CHECK(has_needle(200, [](const SelectionArgs& args) { return select_window(args); }));
 }

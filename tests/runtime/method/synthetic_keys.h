@@ -50,7 +50,7 @@ class Keys {
     const u64 slot_bytes = 2 * kernels::kv_vector_bytes(type_, d_);
     const u32 n = static_cast<u32>(slots.size());
     for (u32 i = 0; i < n; ++i) {
-      slots[i] = bytes_.data() + (first_slot + pq_sample_row(i, n, n_rows)) * slot_bytes;
+      slots[i] = bytes_.data() + (first_slot + sample_row(i, n, n_rows)) * slot_bytes;
     }
     return slots;
   }
