@@ -32,9 +32,9 @@ struct ExtentShape {
   u32 n_pairs = 0;        // of codes
   u32 record_tokens = 0;  // of one record
   u32 records_max = 0;    // of one head, in each order
-  u32 n_orders = 1;
-  u32 n_heads = 0;   // (session, cache layer, KV head) triples
-  u32 n_pieces = 0;  // 0: there are no extents
+  u32 n_orders = 1;       // 0: codebooks alone are read and written
+  u32 n_heads = 0;        // (session, cache layer, KV head) triples
+  u32 n_pieces = 0;       // 0: there are no extents
   bool is_on() const { return n_pieces > 0; }
   u64 record_bytes() const;  // padded to sectors
   u32 order_tokens() const { return records_max * record_tokens; }

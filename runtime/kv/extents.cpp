@@ -21,7 +21,7 @@ void Extents::init(const Links& links, std::span<std::byte> region) {
   if (!links.shape.is_on()) return;
   TARN_ASSERT(links.shape.n_pieces <= kExtentPiecesMax);
   TARN_ASSERT(links.shape.slot_bytes <= kExtentPieceBytes - 2 * kSectorBytes);
-  TARN_ASSERT(links.shape.n_orders > 0 && links.shape.n_orders <= kExtentOrdersMax);
+  TARN_ASSERT(links.shape.n_orders <= kExtentOrdersMax);
   links_ = links;
   Carver carver(region);
   heads_.init(carver, links.shape);

@@ -50,6 +50,12 @@ u32 cache_slots_of(u64 bytes, u64 n_heads, const Plan& plan) {
                                        slot_bytes_of(plan))));
 }
 
+// Where records of saved indexes alone are read and written, without any order.
+bool saves_without_order(const Inputs& inputs, const Plan& plan) {
+  return inputs.config->store.sessions && plan.select.n_pairs == 0 &&
+         plan.select.codebook_bytes > 0;
+}
+
 // Extents are laid out a layer at a time, in the memory of a session's caches: a record of each
 // head must find room there.
 void split_extents(const Inputs& inputs, const Plan& plan, u64 frame_bytes, u64 spare, u32 n_orders,
@@ -59,31 +65,35 @@ void split_extents(const Inputs& inputs, const Plan& plan, u64 frame_bytes, u64 
   const u32 slot_bytes = slot_bytes_of(plan);
   const u32 n_pairs = inputs.config->select.disk_reorder ? plan.select.n_pairs : 0;
   const u32 n_slots = cache_slots_of(spare / 2, n_heads, plan);
-  if (n_pairs == 0 || n_slots == 0) return;
-  const u64 caches_bytes =
-      u64{spec.n_cache_layers} * spec.n_kv_heads * kv::SlotCache::region_bytes(n_slots, slot_bytes);
-  const u64 frame_sectors = frame_bytes / store::kSectorBytes;
-  const u64 most_sectors = std::min<u64>(
-      store::kHeadWords, (caches_bytes - std::min(caches_bytes, store::kSectorBytes)) /
-                             spec.n_kv_heads / store::kSectorBytes);
-  // Whole frames of the file, less the head.
-  const u64 n_frames = (most_sectors + 1) / frame_sectors;
-  const u64 sectors = n_frames > 0 ? n_frames * frame_sectors - 1 : most_sectors;
-  const u64 record_tokens = sectors * store::kSectorBytes / slot_bytes;
   constexpr u64 kPieceBytes = kv::kExtentPieceSectors * store::kSectorBytes;
-  if (record_tokens == 0 || slot_bytes + 2 * store::kSectorBytes > kPieceBytes) return;
-  const kv::ExtentShape extents{
-      .slot_bytes = slot_bytes,
-      .n_pairs = n_pairs,
-      .record_tokens = static_cast<u32>(record_tokens),
-      .records_max = static_cast<u32>(ceil_div(plan.context_tokens, record_tokens)),
-      .n_orders = n_orders,
-      .n_heads = static_cast<u32>(n_heads),
-      .n_pieces = static_cast<u32>(
-          std::clamp<u64>(spare / 16 / kPieceBytes, kExtentPiecesLeast, kv::kExtentPiecesMax))};
-  Carver carver;
-  method::OrderMemory::carve(carver, spec, plan.sessions_max, n_pairs);
-  const u64 bytes = extents.bytes() + align_up(*carver.n_bytes().get(), Carver::kAlignment);
+  if (n_slots == 0 || slot_bytes + 2 * store::kSectorBytes > kPieceBytes) return;
+  kv::ExtentShape extents{.slot_bytes = slot_bytes,
+                          .n_orders = 0,
+                          .n_heads = static_cast<u32>(n_heads),
+                          .n_pieces = static_cast<u32>(std::clamp<u64>(
+                              spare / 16 / kPieceBytes, kExtentPiecesLeast, kv::kExtentPiecesMax))};
+  Carver order;
+  if (n_pairs > 0) {
+    const u64 caches_bytes = u64{spec.n_cache_layers} * spec.n_kv_heads *
+                             kv::SlotCache::region_bytes(n_slots, slot_bytes);
+    const u64 frame_sectors = frame_bytes / store::kSectorBytes;
+    const u64 most_sectors = std::min<u64>(
+        store::kHeadWords, (caches_bytes - std::min(caches_bytes, store::kSectorBytes)) /
+                               spec.n_kv_heads / store::kSectorBytes);
+    // Whole frames of the file, less the head.
+    const u64 n_frames = (most_sectors + 1) / frame_sectors;
+    const u64 sectors = n_frames > 0 ? n_frames * frame_sectors - 1 : most_sectors;
+    const u64 record_tokens = sectors * store::kSectorBytes / slot_bytes;
+    if (record_tokens == 0) return;
+    extents.n_pairs = n_pairs;
+    extents.record_tokens = static_cast<u32>(record_tokens);
+    extents.records_max = static_cast<u32>(ceil_div(plan.context_tokens, record_tokens));
+    extents.n_orders = n_orders;
+    method::OrderMemory::carve(order, spec, plan.sessions_max, n_pairs);
+  } else if (!saves_without_order(inputs, plan)) {
+    return;
+  }
+  const u64 bytes = extents.bytes() + align_up(*order.n_bytes().get(), Carver::kAlignment);
   if (bytes > spare / 2) return;
   shape->extents = extents;
   shape->extents_bytes = bytes;
@@ -207,7 +217,8 @@ Result<void> cut_store(const Inputs& inputs, const Plan& plan, TierShape* shape)
                     .n_cache_layers = spec.n_cache_layers};
     manifest.payload_bytes = reuse::SaveMemory::manifest_bytes(shape->saves);
   }
-  const bool has_codebooks = keeps && config.select.disk_reorder;
+  const bool has_codebooks =
+      keeps && (config.select.disk_reorder || saves_without_order(inputs, plan));
   const store::RecordShape codebook{.payload_bytes =
                                         has_codebooks ? plan.select.codebook_bytes : 0};
   TARN_TRY(const u64 frame_bytes, frame_bytes_of(inputs, record.record_bytes()));
