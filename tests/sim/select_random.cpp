@@ -12,6 +12,7 @@
 #include "tests/sim/next_io.h"
 #include "tests/support/cancelling_clock.h"
 #include "tests/support/kv_invariants.h"
+#include "tests/support/method_rows.h"
 #include "tests/support/open_engine.h"
 
 namespace tarn::test {
@@ -29,11 +30,19 @@ constexpr u32 kSessions = 3;
 constexpr u32 kAnswersALife = 12;
 constexpr u32 kStepsToRest = 15'000;  // of a millisecond: a slow call takes ten seconds
 
-constexpr SelectMethod kMethods[] = {SelectMethod::pq, SelectMethod::quest, SelectMethod::pq,
-                                     SelectMethod::window};
-
 bool has_many(u64 seed) { return seed % 3 == 0; }
 bool keeps(u64 seed) { return seed / 7 % 2 == 1; }
+
+// Every second life is by a trained method.
+const char* method_of(u64 seed) {
+  const auto is_so = [&](const MethodRow& row) {
+    return row.streams && row.trains == (seed / 3 % 2 == 0);
+  };
+  u64 n = seed / 6 % static_cast<u64>(std::ranges::count_if(kMethodRows, is_so));
+  const auto* row = std::ranges::find_if(
+      kMethodRows, [&](const MethodRow& each) { return is_so(each) && n-- == 0; });
+  return row->name;
+}
 
 Config config_of(bool streamed, u64 seed) {
   Config config = small_config();
@@ -41,7 +50,7 @@ Config config_of(bool streamed, u64 seed) {
   config.page_tokens = 16;
   config.sessions_max = kSessions;
   config.batch_rows_max = 48;
-  config.select.method = kMethods[seed / 3 % 4];
+  lab::set_method(config.select, method_of(seed));
   config.select.code_bits = 2;
   config.select.n_subspaces = 2;
   config.select.n_sinks = 5;

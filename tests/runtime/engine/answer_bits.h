@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "runtime/lab/methods.h"
+#include "tests/support/method_rows.h"
 #include "tests/support/open_engine.h"
 
 namespace tarn::engine::test_bits {

@@ -18,6 +18,7 @@
 
 #include "runtime/lab/probe.h"
 #include "tests/runtime/engine/saved_life.h"
+#include "tests/support/method_rows.h"
 #include "tests/support/pack_of_one.h"
 #include "tests/support/slow_build.h"
 #include "tests/support/temp_dir.h"
@@ -32,7 +33,7 @@ using test::SmallModel;
 
 struct Case {
   const char* name;
-  SelectMethod method;
+  SelectMethod method;  // kPq: and by every other trained method
   bool few_frames;
   u32 n_first;  // tokens of the first answer: the swap is 4 after the input's end
   u32 n_turns;  // more of them
@@ -58,9 +59,10 @@ constexpr Case kCases[] = {
 };
 // clang-format on
 
-test::SavedHow how_of(const Case& c) {
+test::SavedHow how_of(const Case& c, const char* trained = "pq") {
   SelectConfig select = test::saved_select();
   select.method = c.method;
+  if (c.method == kPq) lab::set_method(select, trained);
   return {.few_frames = c.few_frames, .select = select};
 }
 
@@ -100,30 +102,33 @@ Rest go_on(SavedLife& life, SessionIdx session) {
 
 TEST_CASE("a kept conversation that selected goes on as if it had never been saved") {
   const SmallModel model("llama", "q8_0");
-  for (const Case& c : kCases) {
-    CAPTURE(c.name);
-    SimDisk disk(1);
-    Rest want;
-    u32 first_approx_slot = 0;
-    {
-      SavedLife first(model, how_of(c), disk);
-      const SessionIdx saved = test::create(first);
-      talk(first, saved, c);
-      first_approx_slot = first.engine().session_state(saved).approx.first_slot;
-      REQUIRE(first.engine().save(saved, "talk").has_value());
-      want = go_on(first, saved);
+  test::each_method(&test::MethodRow::trains, [&](const char* trained) {
+    for (const Case& c : kCases) {
+      if (c.method != kPq && trained != std::string_view("pq")) continue;
+      CAPTURE(c.name);
+      SimDisk disk(1);
+      Rest want;
+      u32 first_approx_slot = 0;
+      {
+        SavedLife first(model, how_of(c, trained), disk);
+        const SessionIdx saved = test::create(first);
+        talk(first, saved, c);
+        first_approx_slot = first.engine().session_state(saved).approx.first_slot;
+        REQUIRE(first.engine().save(saved, "talk").has_value());
+        want = go_on(first, saved);
+      }
+      SavedLife second(model, how_of(c, trained), disk);
+      const SessionIdx restored = second.restore();
+      const Session& state = second.engine().session_state(restored);
+      CHECK(state.approx.first_slot == first_approx_slot);
+      CHECK(state.n_pending() <= 1);
+      const Rest got = go_on(second, restored);
+      CHECK(want.answer == got.answer);
+      test::require_same(want.second, got.second);
+      CHECK(want.from_first == got.from_first);
+      CHECK(state.approx.is_any());
     }
-    SavedLife second(model, how_of(c), disk);
-    const SessionIdx restored = second.restore();
-    const Session& state = second.engine().session_state(restored);
-    CHECK(state.approx.first_slot == first_approx_slot);
-    CHECK(state.n_pending() <= 1);
-    const Rest got = go_on(second, restored);
-    CHECK(want.answer == got.answer);
-    test::require_same(want.second, got.second);
-    CHECK(want.from_first == got.from_first);
-    CHECK(state.approx.is_any());
-  }
+  });
 }
 
 // An exported session whose state was changed under good checksums: nothing that it says of its

@@ -16,10 +16,10 @@ namespace {
 
 using namespace test_selected;
 
-void check_counters(const Engine& engine, SelectMethod method) {
+void check_counters(const Engine& engine) {
   const DiskTrace& disk = engine.status().counters.disk;
   CHECK(lab::Probe::tiers(engine).mover.stats().n_lost == 0);
-  if (method == SelectMethod::window) return;  // what it reads is near
+  if (engine.status().select == std::string_view("window")) return;  // what it reads is near
   CHECK(disk.n_far_slots > 0);
   CHECK(disk.n_sector_reads > 0);
   CHECK(disk.bytes_of_slots > 0);
@@ -29,17 +29,18 @@ void check_counters(const Engine& engine, SelectMethod method) {
 
 TEST_CASE("selection over memory and disk gives the bits of KV in memory") {
   const SmallModel model("llama", "q8_0");
-  for (const SelectMethod method : kMethods) {
+  test::each_method(&test::MethodRow::streams, [&](const char* method) {
+    const bool is_window = method == std::string_view("window");
     for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0}) {
-      CAPTURE(kSelectMethodNames[static_cast<u64>(method)]);
       CAPTURE(type);
       // Types differ in kernels and in bytes of a slot, methods in what they read of it.
       if (test::kSlowBuild && type == KvTypeChoice::q8_0) continue;
-      if (test::kSlowBuild && type == KvTypeChoice::q4_0 && method != SelectMethod::pq) continue;
+      if (test::kSlowBuild && type == KvTypeChoice::q4_0 && method != std::string_view("pq"))
+        continue;
       OpenEngine resident(model.path(), config_of(method, Memory::whole, type));
       const Answer want = answer_of(resident);
       for (const Memory memory : {Memory::little, Memory::some}) {
-        if (memory == Memory::some && method == SelectMethod::window) continue;
+        if (memory == Memory::some && is_window) continue;
         test::SimDisk disk(1);
         VirtualClock clock;
         test::SimIo io(disk, clock, 64);
@@ -47,10 +48,10 @@ TEST_CASE("selection over memory and disk gives the bits of KV in memory") {
         REQUIRE(lab::Probe::kv(streamed.engine).has_tiers());
         CHECK((streamed.engine.plan().tiers.cache_slots > 0) == (memory == Memory::some));
         require_same(want, answer_of(streamed));
-        check_counters(streamed.engine, method);
+        check_counters(streamed.engine);
       }
     }
-  }
+  });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/lab/probe.h"
+#include "tests/support/method_rows.h"
 #include "tests/support/open_engine.h"
 
 namespace tarn::engine::test_selected {
@@ -19,14 +20,12 @@ inline constexpr u32 kContext = 2048;
 inline constexpr u32 kPage = 16;
 inline constexpr u32 kPrompt = 900;
 inline constexpr u64 kGroupBytes = 8192;  // of the model's KV in f16 and q8_0
-inline constexpr SelectMethod kMethods[] = {SelectMethod::pq, SelectMethod::quest,
-                                            SelectMethod::window};
 
 // 512 keys of 900 are a sample, so that not all are clustered.
 // little: no cache; ample: extents too; roomy: in two orders, planned for twice the context.
 enum class Memory { whole, little, some, ample, roomy };
 
-inline Config config_of(SelectMethod method, Memory memory,
+inline Config config_of(const char* method, Memory memory,
                         KvTypeChoice kv_type = KvTypeChoice::f16) {
   Config config = test::small_config();
   config.context_tokens = kContext;
@@ -35,7 +34,7 @@ inline Config config_of(SelectMethod method, Memory memory,
   config.batch_rows_max = 64;
   config.kv_type = kv_type;
   config.n_threads = 2;
-  config.select.method = method;
+  lab::set_method(config.select, method);
   config.select.code_bits = 2;
   config.select.n_subspaces = kv_type == KvTypeChoice::f16 ? 2 : 1;
   config.select.n_sinks = 20;
@@ -51,6 +50,11 @@ inline Config config_of(SelectMethod method, Memory memory,
   config.store.quota_bytes = kGiB;
   test::set_text(config.store.path, "store");
   return config;
+}
+
+inline Config config_of(SelectMethod method, Memory memory,
+                        KvTypeChoice kv_type = KvTypeChoice::f16) {
+  return config_of(kSelectMethodNames[static_cast<u64>(method)], memory, kv_type);
 }
 
 struct Answer {

@@ -21,6 +21,9 @@
 namespace tarn::engine::selection_native_test {
 namespace {
 
+using test::each_method;
+using test::kMethodRows;
+using test::MethodRow;
 using test::OpenEngine;
 using test::SmallModel;
 using test_bits::Answer;
@@ -29,7 +32,6 @@ using test_bits::read;
 
 constexpr u32 kPrompt = 150;
 constexpr u32 kGenerated = 60;
-constexpr const char* kMethods[] = {"pq", "oracle", "quest", "window", "random", "shuffled-codes"};
 
 SelectConfig all(const char* method) {
   SelectConfig select = few(method, 1);
@@ -66,9 +68,9 @@ TEST_CASE("everything chosen is full attention, by every method and of both KV t
     Config full = config_of({});
     full.kv_type = type;
     const Answer want = answer_of(model.path(), full);
-    for (const char* method : kMethods) {
-      CAPTURE(std::string(method));
-      Config config = config_of(all(method));
+    for (const MethodRow& row : kMethodRows) {
+      CAPTURE(std::string(row.name));
+      Config config = config_of(all(row.name));
       config.kv_type = type;
       CHECK((answer_of(model.path(), config) == want));
       config.select.k = 16;
@@ -89,10 +91,10 @@ TEST_CASE("below the length that selection begins at, every method is full atten
   // The last token's row is not read any more; the swap is a token behind the trigger.
   constexpr u32 kBefore = kContextMin - kShort + 1;
   const Answer want = answer({}, kBefore), longer = answer({}, 60);
-  for (const char* method : kMethods) {
-    CAPTURE(std::string(method));
-    CHECK((answer(few(method, 1), kBefore) == want));
-    CHECK_FALSE((answer(few(method, 1), 60) == longer));
+  for (const MethodRow& row : kMethodRows) {
+    CAPTURE(std::string(row.name));
+    CHECK((answer(few(row.name, 1), kBefore) == want));
+    CHECK_FALSE((answer(few(row.name, 1), 60) == longer));
   }
 }
 
@@ -118,8 +120,10 @@ TEST_CASE(
 
 TEST_CASE("slices, threads and ISA change no bit of what is read by selection") {
   const SmallModel model("qwen3", "q4_k");
-  for (const char* method : {"pq", "oracle"}) {
-    const SelectConfig select = few(method);
+  for (const MethodRow& row : kMethodRows) {
+    if (!row.trains && row.name != std::string_view("oracle")) continue;
+    CAPTURE(std::string(row.name));
+    const SelectConfig select = few(row.name);
     const Answer want = answer_of(model.path(), config_of(select, {"generic", 1, 1}));
     bool is_first = true;
     for (const kernels::CpuTable& table : kernels::cpu_tables()) {
@@ -140,12 +144,12 @@ TEST_CASE("slices, threads and ISA change no bit of what is read by selection") 
 TEST_CASE("a fork goes on as its source would: dense, while it clusters, after, and rebuilding") {
   const SmallModel model("llama", "f16");
   // The first index is triggered at 60 tokens and used from 90 on; a rebuild is under way at 130.
-  for (const char* method : kMethods) {
+  for (const MethodRow& row : kMethodRows) {
     for (const u32 n_before : {1u, 10u, 40u, 70u, 140u, 190u}) {
-      CAPTURE(std::string(method));
+      CAPTURE(std::string(row.name));
       CAPTURE(n_before);
-      if (method != std::string_view("pq") && n_before != 10 && n_before != 70) continue;
-      OpenEngine open(model.path(), config_of(few(method, 30)));
+      if (!row.trains && n_before != 10 && n_before != 70) continue;
+      OpenEngine open(model.path(), config_of(few(row.name, 30)));
       const SessionIdx session = open.session_with(test::random_ids(7, 60));
       begin(open.engine, session, n_before);
       read(open.engine, session);  // its job may be half done now
@@ -162,66 +166,70 @@ TEST_CASE("a fork goes on as its source would: dense, while it clusters, after, 
 
 TEST_CASE("an input that is taken back leaves what was generated before it as it was") {
   const SmallModel model("llama", "f16");
-  OpenEngine open(model.path(), config_of(few(SelectMethod::pq)));
-  Engine& engine = open.engine;
-  const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
-  begin(engine, session);
-  const Answer first = read(engine, session);
-  const Result<SessionIdx> fork = engine.fork(session);
-  REQUIRE(fork.has_value());
-  begin(engine, *fork, 20);
-  const Answer more = read(engine, *fork);
-  const std::vector<u32> input = test::random_ids(8, 5);
+  each_method(&MethodRow::trains, [&](const char* method) {
+    OpenEngine open(model.path(), config_of(few(method)));
+    Engine& engine = open.engine;
+    const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+    begin(engine, session);
+    const Answer first = read(engine, session);
+    const Result<SessionIdx> fork = engine.fork(session);
+    REQUIRE(fork.has_value());
+    begin(engine, *fork, 20);
+    const Answer more = read(engine, *fork);
+    const std::vector<u32> input = test::random_ids(8, 5);
 
-  // By a cancel, before its first step.
-  REQUIRE(engine.feed(session, input).has_value());
-  engine.request_cancel(session);
-  engine.step();
-  REQUIRE(engine.session_state(session).tokens.n_ids == kPrompt + kGenerated);
-  begin(engine, session, 20);
-  CHECK((read(engine, session) == more));
+    // By a cancel, before its first step.
+    REQUIRE(engine.feed(session, input).has_value());
+    engine.request_cancel(session);
+    engine.step();
+    REQUIRE(engine.session_state(session).tokens.n_ids == kPrompt + kGenerated);
+    begin(engine, session, 20);
+    CHECK((read(engine, session) == more));
 
-  // By a cut into the answer before it.
-  REQUIRE(engine.feed(session, input).has_value());
-  while (engine.has_work()) engine.step();
-  REQUIRE(engine.truncate(session, kPrompt + 30).has_value());
-  begin(engine, session, kGenerated - 30);
-  const Answer again = read(engine, session);
-  CHECK(std::equal(again.tokens.begin(), again.tokens.end(), first.tokens.begin() + 30));
-  CHECK(std::memcmp(again.logprobs.data(), first.logprobs.data() + 30,
-                    again.logprobs.size() * sizeof(f32)) == 0);
+    // By a cut into the answer before it.
+    REQUIRE(engine.feed(session, input).has_value());
+    while (engine.has_work()) engine.step();
+    REQUIRE(engine.truncate(session, kPrompt + 30).has_value());
+    begin(engine, session, kGenerated - 30);
+    const Answer again = read(engine, session);
+    CHECK(std::equal(again.tokens.begin(), again.tokens.end(), first.tokens.begin() + 30));
+    CHECK(std::memcmp(again.logprobs.data(), first.logprobs.data() + 30,
+                      again.logprobs.size() * sizeof(f32)) == 0);
+  });
 }
 
 TEST_CASE("cut back behind its trigger, an index serves as before; before it, it is built anew") {
   const SmallModel model("llama", "f16");
-  OpenEngine open(model.path(), config_of(few(SelectMethod::pq, 1)));
-  Engine& engine = open.engine;
-  const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
-  begin(engine, session);
-  const Answer first = read(engine, session);
-  // The tokens that it said up to here, and once more what it said from there on.
-  REQUIRE(engine.truncate(session, kPrompt + 20).has_value());
-  begin(engine, session, kGenerated - 20);
-  const Answer again = read(engine, session);
-  CHECK(std::equal(again.tokens.begin(), again.tokens.end(), first.tokens.begin() + 20));
-  CHECK(std::memcmp(again.logprobs.data(), first.logprobs.data() + 20,
-                    again.logprobs.size() * sizeof(f32)) == 0);
-  // To the end of the prompt, where it was made: it comes into use again, as it is.
-  REQUIRE(engine.truncate(session, kPrompt).has_value());
-  begin(engine, session, 1);
-  read(engine, session);
-  u32 n_units = 0;
-  while (engine.has_work()) n_units += engine.step().n_cluster_units;
-  CHECK(n_units == 0);
-  REQUIRE(engine.truncate(session, kPrompt).has_value());
-  begin(engine, session);
-  CHECK((read(engine, session) == first));
-  REQUIRE(engine.truncate(session, kPrompt - 1).has_value());
-  const std::vector<u32> prompt = test::random_ids(7, kPrompt);
-  REQUIRE(engine.feed(session, std::span(prompt).last(1)).has_value());
-  begin(engine, session);
-  CHECK((read(engine, session) == first));
-  lab::Probe::pool(engine).check_invariants();
+  each_method(&MethodRow::trains, [&](const char* method) {
+    OpenEngine open(model.path(), config_of(few(method, 1)));
+    Engine& engine = open.engine;
+    const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+    begin(engine, session);
+    const Answer first = read(engine, session);
+    // The tokens that it said up to here, and once more what it said from there on.
+    REQUIRE(engine.truncate(session, kPrompt + 20).has_value());
+    begin(engine, session, kGenerated - 20);
+    const Answer again = read(engine, session);
+    CHECK(std::equal(again.tokens.begin(), again.tokens.end(), first.tokens.begin() + 20));
+    CHECK(std::memcmp(again.logprobs.data(), first.logprobs.data() + 20,
+                      again.logprobs.size() * sizeof(f32)) == 0);
+    // To the end of the prompt, where it was made: it comes into use again, as it is.
+    REQUIRE(engine.truncate(session, kPrompt).has_value());
+    begin(engine, session, 1);
+    read(engine, session);
+    u32 n_units = 0;
+    while (engine.has_work()) n_units += engine.step().n_cluster_units;
+    CHECK(n_units == 0);
+    REQUIRE(engine.truncate(session, kPrompt).has_value());
+    begin(engine, session);
+    CHECK((read(engine, session) == first));
+    REQUIRE(engine.truncate(session, kPrompt - 1).has_value());
+    const std::vector<u32> prompt = test::random_ids(7, kPrompt);
+    REQUIRE(engine.feed(session, std::span(prompt).last(1)).has_value());
+    begin(engine, session);
+    CHECK((read(engine, session) == first));
+    lab::Probe::pool(engine).check_invariants();
+  });
 }
 
 // At 1 ns a row and update a layer of prefill takes as long as `n_updates` of them, and half of one
