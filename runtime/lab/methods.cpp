@@ -6,6 +6,7 @@
 
 #include "platform/base/random_at.h"
 #include "runtime/lab/every_second.h"
+#include "runtime/lab/sum_codes.h"
 #include "runtime/method/pq/pq_reader.h"
 
 namespace tarn::lab {
@@ -100,6 +101,11 @@ constexpr method::Method kMethods[] = {
      .region_bytes = method::PqReader::region_bytes,
      .check = method::PqReader::check,
      .training = &kShuffledTraining},
+    {.name = "sum-codes",
+     .reader_bytes = sizeof(SumCodes),
+     .make = method::make_reader<SumCodes>,
+     .region_bytes = SumCodes::region_bytes,
+     .training = &kSumTraining},
 };
 
 }  // namespace

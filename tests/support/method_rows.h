@@ -21,6 +21,7 @@ inline constexpr MethodRow kMethodRows[] = {
     {.name = "window", .streams = true},
     {.name = "random"},
     {.name = "shuffled-codes"},
+    {.name = "sum-codes", .trains = true, .streams = true},
 };
 // clang-format on
 
