@@ -8,6 +8,7 @@
 namespace tarn::lab {
 
 //   every-second     every second token: a method in the fewest lines (every_second.h)
+//   sum-codes        a trained method in the fewest lines (sum_codes.h)
 //   oracle           the k best by exact scores, which bounds every index; the scores have
 //                    attention's own bits
 //   random           k by a seeded hash of the slot: what a method that knows nothing reaches
