@@ -61,7 +61,7 @@ __attribute__((target("avx2,fma"))) void f32_macs_avx2(u64 n) {
 }
 #endif
 
-// GMAC/s of f32 on registers of the table's width, all threads together; 0 where nobody wrote it.
+// GMAC/s of f32 on registers of the table's width, all threads together; 0 where none was written.
 f64 mac_peak(const CpuTable& table, u32 n_threads) {
   constexpr u64 kOps = 1'200'000;
   const std::string isa = table.isa;

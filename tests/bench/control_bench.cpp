@@ -1,4 +1,4 @@
-// What the load controller gains and costs for real (runtime/control): questions about documents
+// The gain and cost of the load controller for real (runtime/control): questions about documents
 // whose KV lies on the disk, while the box is idle, while other processes read and write the same
 // disk, and while one keeps a core busy:
 //

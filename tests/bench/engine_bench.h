@@ -1,4 +1,4 @@
-// What benches of a whole engine share: time, prompts, a question, and how a program ends.
+// Shared by benches of a whole engine: time, prompts, a question, and how a program ends.
 #pragma once
 
 #include <chrono>

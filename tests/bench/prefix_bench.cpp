@@ -1,4 +1,4 @@
-// What reuse of prefixes saves, and what it costs (kv/prefixes.h). Prints a table a part:
+// The gain and cost of reusing prefixes (kv/prefixes.h). Prints a table a part:
 //
 //   prefix_bench [--model FILE] [--store DIR] [--tokens N] [PART...]
 //

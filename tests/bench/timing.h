@@ -1,4 +1,4 @@
-// What the kernel benches share: the best time of repeated tasks on threads, huge-page memory, and
+// Shared by the kernel benches: the best time of repeated tasks on threads, huge-page memory, and
 // the rate of plain reads that bandwidth-bound results are a share of.
 #pragma once
 

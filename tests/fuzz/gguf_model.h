@@ -1,4 +1,4 @@
-// What both GGUF targets do with a file: everything that the product does with it before a token is
+// Shared by both GGUF targets: everything that the product does with a file before a token is
 // computed, and the promises of a file that was taken.
 #pragma once
 

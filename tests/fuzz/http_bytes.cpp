@@ -18,7 +18,7 @@ constexpr u64 kBodyBytesMax = 4096;
 
 using tarn::test::require;
 
-// What a program that reads leniently could understand differently.
+// Checks what a program that reads leniently could understand differently.
 void check_taken(std::string_view bytes, const Head& head) {
   u32 n_lengths = 0, n_codings = 0, n_hosts = 0;
   for (size_t at = 0; at < bytes.size(); ++at) {
@@ -82,7 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const u8* data, size_t n_bytes) {
   const u64 cut = bytes.empty() ? 0 : place % (bytes.size() + 1);
   const HeadEnd end = find_head_end(bytes), early = find_head_end(bytes.substr(0, cut));
   require(end.n_bytes <= bytes.size() && end.n_bytes <= kHeadBytesMax);
-  // What was an error, or whole, stays so.
+  // An error, or a whole head, stays so.
   if (early.error) require(end.error.has_value());
   if (early.n_bytes > 0) require(end.n_bytes == early.n_bytes);
   if (!end.error && end.n_bytes > 0) check_head(bytes, end.n_bytes);

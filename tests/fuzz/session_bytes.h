@@ -1,4 +1,4 @@
-// Packs as bytes, whole ones, and made good again after somebody changed them.
+// Packs as bytes, whole ones, and made good again after a change to them.
 #pragma once
 
 #include <cstring>

@@ -170,7 +170,7 @@ extern "C" int LLVMFuzzerTestOneInput(const u8* data, std::size_t n_bytes) {
     OpenStore open(disk);
     const std::string_view name = (wrong & 8) == 0 ? "taken in" : "";
     const auto done = open.copy().read({.path = path.c_str(), .name = name});
-    // Of one that two sessions give one name the first stays.
+    // The first of two sessions that give one name stays.
     check_still_here(open, done ? 1 + done->n_sessions - done->n_there : open.sessions().n);
     if (!done) require(std::strlen(done.error().hint) > 0);
     if (done && name.size() > 0 && done->n_there == 0) {

@@ -22,7 +22,7 @@ constexpr f32 kInf = std::numeric_limits<f32>::infinity();
 constexpr f64 kEpsilonF32 = std::numeric_limits<f32>::epsilon();
 constexpr u64 kLengths[] = {0, 1, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 172, 1000};
 
-// Of an f32 result near `value`; below the normal range the unit stays 2^-149.
+// Returns the unit of an f32 result near `value`; below the normal range it stays 2^-149.
 f64 unit_in_last_place(f64 value) {
   const i32 exponent = value == 0.0 ? -126 : std::max(std::ilogb(value), -126);
   return std::ldexp(1.0, exponent - 23);

@@ -501,7 +501,7 @@ TEST_CASE("kv_store rounds as the header says, with the same bits on every ISA")
             const f64 d = decode_f16(u16_at(vector + i / 32 * 34));
             REQUIRE(std::abs(got - x) <= d * (0.5 + 127 * 0x1p-11) + 127 * 0x1p-25 + d * 1e-5);
           } else {
-            // Likewise, of 8 steps; a whole one at the end that has 7.
+            // The same of 8 steps; a whole one at the end that has 7.
             const f64 signed_d = decode_f16(u16_at(vector + i / 32 * 18));
             const f64 d = std::abs(signed_d);
             const f64 step = got == 7 * signed_d ? 1.0 : 0.5;

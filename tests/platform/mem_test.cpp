@@ -113,7 +113,7 @@ u64 resident_pages(std::span<std::byte> bytes) {
                                         [](unsigned char page) { return (page & 1) != 0; }));
 }
 
-// What a touched and an untouched reservation hold, as a code: 0 is right.
+// Tells what a touched and an untouched reservation hold, as a code: 0 is right.
 int touch_outcome() {
   SystemReserve reserve;
   for (const bool touch : {true, false}) {

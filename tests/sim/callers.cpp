@@ -132,7 +132,7 @@ void Server::end(u32 idx) {
   if (at_end_) at_end_(s.call);
 }
 
-// For the prompt, the answer, and what of the family has none yet. Families that nobody uses go,
+// Reserves KV for the prompt, the answer, and the family where it has none. Unused families go,
 // the least recently used first.
 bool Server::reserve_kv(u32 idx) {
   Session& s = sessions_[idx];
@@ -315,7 +315,7 @@ bool Server::step() {
       run(ready);
       return true;
     }
-    REQUIRE_FAST(waiting_.empty());  // nobody waits for nothing
+    REQUIRE_FAST(waiting_.empty());  // no caller waits for nothing
     if (events_.empty()) return false;
     now_ns_ = events_.top().ns;
   }
@@ -434,7 +434,7 @@ struct Asked {
 // The same calls of the other tenant, beside the flood or alone.
 Asked ask(Machine machine, u64 seed, u64 n_calls, bool is_flooded) {
   machine.sessions_max = 100 + kRunningMax + 1;
-  machine.kv_tokens = 1'000'000;  // nobody waits for it
+  machine.kv_tokens = 1'000'000;  // no caller waits for it
   Random flood_random(seed), random(seed + 1);
   Server server(machine);
   const auto flood = [&] {

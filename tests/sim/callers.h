@@ -17,9 +17,9 @@
 
 namespace tarn::test {
 
-// What a step takes: step_ms, answer_ms for each row of an answer but the first, prompt_ms for each
-// row of a prompt; attention adds half of that at position 16K, and doubles a row of an answer at
-// 8K.
+// The times of a step: step_ms, answer_ms for each row of an answer but the first, prompt_ms for
+// each row of a prompt; attention adds half of that at position 16K, and doubles a row of an answer
+// at 8K.
 struct Machine {
   const char* name;
   f64 step_ms, answer_ms, prompt_ms;
@@ -35,7 +35,7 @@ inline constexpr std::array kMachines = {
 
 inline constexpr u32 kTenants = 8, kRunningMax = 16, kPageTokens = 64;
 
-// What a client asks, and what became of it. Times are virtual nanoseconds.
+// A client's request, and its end. Times are virtual nanoseconds.
 struct Call {
   u64 arrival_ns = 0;
   u32 tenant = 0;

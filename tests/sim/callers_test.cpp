@@ -1,4 +1,4 @@
-// Goal    with a thousand callers every request ends, nobody is passed more often than
+// Goal    with a thousand callers every request ends, none is passed more often than
 //         admission.h says, gaps between the tokens of answers keep pace.h's bound, no row stays
 //         unused, and a tenant beside another one's flood is served as shares.h says.
 // Method  a server by virtual clock that runs these functions alone, on two machines: hours with

@@ -47,7 +47,7 @@ class MoverLife {
   MoverLife(u64 seed, MoverRunCounts& counts)
       : random_(seed), counts_(counts), disk_(seed), region_(kShape.group_bytes() * 64) {
     choose_character();
-    // What a plan asks for at the least (plan::tier_frames_least), and often no frame more.
+    // The least that a plan asks for (plan::tier_frames_least), and often no frame more.
     const u32 n_least = kLayers * (2 * kSequences + kRowsMax / kShape.page_tokens) + 4;
     const u32 n_frames = n_least + static_cast<u32>(random_.below(2) * random_.below(12));
     io_ = std::make_unique<SimIo>(disk_, clock_, 8);
@@ -158,7 +158,8 @@ class MoverLife {
     });
   }
 
-  // What was forgotten last, as far as its pages are in memory, or all their records are found.
+  // Takes up what was forgotten last, as far as its pages are in memory, or all their records are
+  // found.
   void take_up(u32 i) {
     if (forgotten_.empty()) return;
     clear(i);

@@ -1,6 +1,6 @@
 // Goal    whatever the disk does, attention sees the bytes that were written or is told that they
-//         are lost; no frame is used twice or lost; what cannot go on says so and harms nobody
-//         else.
+//         are lost; no frame is used twice or lost; what cannot go on says so and harms no
+//         other.
 // Method  random steps, truncations and forks of sequences over a few frames and a store on faulty
 //         disks, full or with a write budget, every pinned byte against an oracle: a slice of the
 //         seeds that the slow test runs; counts of what they met. A life without faults and with

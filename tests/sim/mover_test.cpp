@@ -182,7 +182,7 @@ TEST_CASE("where the store's requests wait for what may never come, a pin ends w
   const auto held = world.bench.store.find(key_of(1000));
   REQUIRE(held.has_value());
   world.bench.store.pin(*held);
-  // An erasure waits until nobody holds the record any more.
+  // An erasure waits until no hold of the record is left.
   REQUIRE(world.bench.store.erase(*held, kv::kMovesMax) == store::Begun::begun);
   const u32 group = group_on_disk(world, 1);
   const Result<u32> n = world.mover.pin(world.sequence, 1, group, group + 1);

@@ -81,7 +81,7 @@ struct MoverWorld {
     kv::Extents* extents = static_cast<MoverWorld*>(context)->extents;
     if (extents != nullptr && event.tag >= kv::kExtentTag) extents->on_event(event);
   }
-  // Until that many records are published, of whose puts nobody has heard.
+  // Waits until that many records are published, whose puts no event has told of.
   void publish(u64 n) {
     for (u32 i = 0; bench.store.stats().n_published < n; ++i) {
       REQUIRE(i < 10'000);
@@ -117,7 +117,7 @@ struct MoverWorld {
   kv::GroupPool pool;
   kv::Mover mover;
   kv::Sequence sequence;
-  kv::Extents* extents = nullptr;  // whoever has some
+  kv::Extents* extents = nullptr;  // of a world that has some
 };
 
 }  // namespace tarn::test

@@ -8,7 +8,7 @@
 
 namespace tarn::test {
 
-// What the process before had under way has come to its end, whatever was stuck.
+// Ends what the process before had under way, whatever was stuck.
 inline std::unique_ptr<SimIo> next_io(SimDisk& disk, VirtualClock& clock,
                                       std::unique_ptr<SimIo> before) {
   before->let_stuck_go();

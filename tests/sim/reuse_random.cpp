@@ -37,7 +37,7 @@ constexpr u32 kRequestsALife = 10;
 constexpr std::array<const char*, 2> kTenants = {"", "other"};
 constexpr u32 kStepsToRest = 15'000;  // of a millisecond: a slow call takes ten seconds
 
-// What a life is like, beside its disk's faults.
+// The kind of a life, beside its disk's faults.
 struct Kind {
   bool q8_0 = false;
   bool keeps = false;      // sessions, which are saved, and the engine goes and another one comes
@@ -61,7 +61,7 @@ Config config_of(bool streamed, const Kind& kind) {
   return config;
 }
 
-// What a session was asked, and what it has said so far.
+// A session's request, and what it has said so far.
 struct Request {
   std::vector<u32> ids;
   engine::SamplerParams sampler{};
@@ -69,8 +69,7 @@ struct Request {
   std::vector<u32> said;
 };
 
-// What a name stood for, and when: a digest of its tokens, and the last moment at which they were
-// these.
+// The history of a name: a digest of its tokens, and the last moment at which they were these.
 struct NameHistory {
   std::map<u64, u64> seen_at;
   u64 saved_at = 0;  // 0: never
@@ -199,7 +198,7 @@ class Life {
     if (chance(50)) io_->let_stuck_go();
   }
 
-  // Of one of two tenants, but where names are kept.
+  // Creates a session of one of two tenants, but where names are kept.
   void create() {
     const u32 tenant = kind_.keeps ? 0 : static_cast<u32>(random_.below(2));
     const Result<SessionIdx> session = engine().create_session({.tenant = kTenants[tenant]});
@@ -208,7 +207,8 @@ class Life {
     tenants_[*session] = tenant;
   }
 
-  // What goes on from here in a text that was said once, by anybody; empty: nothing does.
+  // Returns what goes on from here in a text that was said once, by any session; empty: nothing
+  // does.
   std::vector<u32> said_before(SessionIdx s) {
     if (texts_.empty()) return {};
     const std::vector<u32>& text = texts_[random_.below(texts_.size())];
@@ -317,8 +317,8 @@ class Life {
     names_[name].saved_at = moment_;
   }
 
-  // What was not saved is gone, whatever was on its way; what was is taken up, or refused where
-  // the disk has lost it.
+  // Restarts the engine. What was not saved is gone, whatever was on its way; what was is taken up,
+  // or refused where the disk has lost it.
   void restart() {
     count_moves();
     if (chance(50)) disk_.script.ppm = {};

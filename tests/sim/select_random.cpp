@@ -191,7 +191,7 @@ class SelectLife {
       pairs.push_back(std::exchange(pair, {}));
     }
     count_moves();
-    // What the engine writes while it ends, and what the disk has not synced, may be lost.
+    // Writes while the engine ends, and bytes that the disk has not synced, may be lost.
     std::optional<SimDisk> image;
     if (chance(50)) {
       image = disk_;

@@ -19,7 +19,7 @@ using Got = StoreHarness::Got;
 
 constexpr u32 kFrames = 14;
 
-// What the scenario has begun, and what of it was flushed and not given up since.
+// The records that the scenario has begun, and those that were flushed and not given up since.
 struct Ledger {
   std::map<u64, u64> begun;    // id -> youngest version
   std::map<u64, u64> flushed;  // id -> version that must be there, or a younger one

@@ -76,7 +76,7 @@ class RandomLife {
     check_promises();
   }
 
-  // What was flushed, and still was in the index when the box went down, is there.
+  // Checks that what was flushed, and still was in the index when the box went down, is there.
   void check_promises() {
     const bool all_is_well = honest_ && store().mode() == Mode::on &&
                              store().stats().n_read_errors == 0 &&
@@ -95,9 +95,9 @@ class RandomLife {
     published_.clear();
   }
 
-  // What others do to the file while the store has it open: a cut, another file's bytes, a medium
-  // that cannot read a sector any more. No promise holds from then on but the first one: right
-  // bytes or none.
+  // Meddles with the file while the store has it open: a cut, another file's bytes, a medium that
+  // cannot read a sector any more. No promise holds from then on but the first one: right bytes or
+  // none.
   void meddle() {
     honest_ = false;
     const u64 size = box_.disk.file_bytes("store").size();

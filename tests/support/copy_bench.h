@@ -128,14 +128,14 @@ class CopyBench {
     return all;
   }
   u32 n_records() const { return bench_.store.index().n_records(); }
-  // Nobody holds a record.
+  // Returns whether no record is held.
   bool holds_nothing() const {
     u32 n = 0;
     reuse::each_record(bench_.store,
                        [&](store::RecordRef, const store::IndexEntry& entry) { n += entry.holds; });
     return n == 0;
   }
-  // Of the first layer.
+  // Erases a group of the first layer.
   void erase_group(const char* name, u32 page) {
     struct Search {
       CopyBench& self;

@@ -16,7 +16,7 @@ double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
 
-// Of this process and the children that it waited for.
+// Returns the CPU seconds of this process and the children that it waited for.
 double cpu_s() {
   double sum_s = 0;
   for (const auto whose : {RUSAGE_SELF, RUSAGE_CHILDREN}) {

@@ -19,8 +19,9 @@ class PaceBound {
  public:
   static constexpr f64 kRounding = 1.0001;  // Pace counts whole nanoseconds
 
-  // Of a step with answers. Beyond gap_ms: what answers take longer than in the last step without
-  // prompts, and rows longer than the last ones; and beyond kRowsMin what they are at least.
+  // Returns the bound of a step with answers. Beyond gap_ms: what answers take longer than in the
+  // last step without prompts, and rows longer than the last ones; and beyond kRowsMin what they
+  // are at least.
   f64 ms(f64 gap_ms, const PaceStep& step) const {
     const f64 longer_ms = std::max(0.0, step.answers_ms - alone_ms(step.n_answers)) +
                           step.n_prompt_rows * std::max(0.0, step.row_ms - row_ms_);

@@ -123,7 +123,7 @@ void ReferenceModel::finish_heads(std::vector<f64>& row, u64 n_heads, const std:
   }
 }
 
-// Of the last row of `keys`.
+// Attends the last row of `keys`.
 std::vector<f64> ReferenceModel::attend(const std::vector<f64>& q, const Rows& keys,
                                         const Rows& values, u32 layer, const Reads& reads) const {
   std::vector<f64> out(n_heads_ * head_dim_);

@@ -54,7 +54,7 @@ class ReferenceModel {
     std::vector<f32> attn_norm, ffn_norm, q_bias, k_bias, v_bias, q_norm, k_norm;
     Matrix q, k, v, output, gate, up, down;
   };
-  // What a pass does beside: the position of its first row, K and V that it takes in place of its
+  // The options of a pass: the position of its first row, K and V that it takes in place of its
   // own, and where it leaves those that it has.
   struct Pass {
     u64 first_position = 0;

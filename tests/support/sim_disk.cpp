@@ -237,8 +237,8 @@ void SimDisk::sync(u32 file_idx, u64 writes_before) {
   });
 }
 
-// After a failed sync nobody knows: a write may be durable, or is lost at the next power loss
-// although it can be read until then, and no later sync will save it.
+// Fails a sync. Afterwards nothing is known: a write may be durable, or is lost at the next power
+// loss although it can be read until then, and no later sync will save it.
 void SimDisk::fail_sync(u32 file_idx) {
   ++n_write_events_;
   std::erase_if(unsynced_, [&](const Write& write) {

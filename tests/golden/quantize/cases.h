@@ -1,4 +1,4 @@
-// What is quantised by llama.cpp and by us: models whose matrices try every rule of its mix, and
+// Inputs that llama.cpp and we quantise: models whose matrices try every rule of its mix, and
 // rows whose rounding errors are compared. Changing anything here means making types.txt and
 // rmse.txt anew (make_golden.py).
 #pragma once

@@ -94,7 +94,7 @@ class Problem {
     std::vector<f32> k(c.head_dim), v(c.head_dim);
     for (u32 n = 0; n < n_rows_; ++n) {
       const u32 n_groups = c.visible[n] / c.page_tokens + 1;
-      // 0xff is NaN in f16, as d of a block too: whoever uses an unseen slot is found out.
+      // 0xff is NaN in f16, as d of a block too, so the use of an unseen slot is found out.
       groups_.emplace_back(n_groups, std::vector<u8>(page_bytes_ * c.n_kv_heads, 0xff));
       for (u32 t = 0; t < c.visible[n]; ++t) {
         for (u32 h = 0; h < c.n_kv_heads; ++h) {

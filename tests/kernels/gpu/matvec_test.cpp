@@ -58,7 +58,7 @@ Outputs run(const test::Gpu& gpu, const ProductCase& c, const ProductProblem& p,
                            {.row_begin = 0, .n_rows = n_rows, .rows_max = bucket});
 }
 
-// What the row's product is, and what the header allows it to be off.
+// Checks what the row's product is, and what the header allows it to be off.
 void check_element(const ProductCase& c, const ProductProblem& p, u64 j, u32 n, u32 r, f32 got) {
   const TensorType type = c.types[j];
   std::vector<f32> w(c.k);

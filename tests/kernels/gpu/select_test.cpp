@@ -26,7 +26,7 @@ using tarn::test::Random;
 using test::DeviceArray;
 
 constexpr f32 kCanary = 77.0f;
-constexpr u32 kSlack = 37;  // tokens behind the last one, whose codes and scores are nobody's
+constexpr u32 kSlack = 37;  // tokens behind the last one, whose codes and scores are not used
 
 struct Case {
   const char* name;
@@ -107,7 +107,7 @@ class World {
   u64 codes_at() const { return half_norms_at() + lut_elems() * sizeof(f32) + 64; }
   u64 counts_at() const { return codes_at() + c_.n_subspaces * row_bytes_ + 64; }
   u64 head_bytes() const { return counts_at() + u64{n_padded_} * n_padded_ * sizeof(u32) + 64; }
-  // Of two tables the second.
+  // The second of two tables.
   static constexpr u32 kTable = 1;
   std::vector<u8> piece(u32 n_counted) const {
     const u64 table_bytes = c_.n_kv_heads * head_bytes();
@@ -149,7 +149,7 @@ class World {
   std::vector<u8> codes_;
 };
 
-// What the portable bodies make of it.
+// The results of the portable bodies.
 struct Expected {
   std::vector<f32> lut, scores, p, weights;
 

@@ -58,7 +58,7 @@ struct Made {
     return out;
   }
 
-  // Of the tokens of a pair, from the definition.
+  // Returns the weights of the tokens of a pair, from the definition.
   std::vector<f64> weights(const Case& c) const {
     std::vector<f64> sums(counts.size());
     for (u32 h = 0; h < c.n_heads; ++h) {

@@ -16,7 +16,7 @@
 
 namespace tarn::test {
 
-// Every look at it is a tenth of a millisecond later, and nobody sleeps.
+// Every look at it is a tenth of a millisecond later, and no thread sleeps.
 class TickingClock final : public Clock {
  public:
   u64 now_ns() override { return now_ns_ += 100'000; }

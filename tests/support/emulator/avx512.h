@@ -118,7 +118,7 @@ Lanes<T> permute_two(const Vector& a, const __m512i& places, const Vector& b) {
     return at < x.n ? x.lane[at] : y.lane[at - x.n];
   });
 }
-// Of each 128 bits the lower (upper = 0) or upper half of both, lane by lane.
+// Takes, of each 128 bits, the lower (upper = 0) or upper half of both, lane by lane.
 template <class T>
 Lanes<T> unpack(const __m512i& a, const __m512i& b, unsigned upper) {
   constexpr unsigned n = 16 / sizeof(T);

@@ -13,7 +13,7 @@
 
 namespace tarn::test {
 namespace {
-// What this host thread emulates: load() and store() are not told.
+// The CTA that this host thread emulates: load() and store() are not told.
 thread_local kernels::emulated::CtaState* running = nullptr;
 }  // namespace
 
@@ -48,8 +48,8 @@ class Emulator {
   void unwatch(const void* begin) { watched_.erase(static_cast<const u8*>(begin)); }
 
  private:
-  // What CUDA would answer with an invalid configuration. Our launchers ask for no more shared
-  // memory than a CTA gets unasked.
+  // Returns why CUDA would refuse the configuration as invalid. Our launchers ask for no more
+  // shared memory than a CTA gets unasked.
   static const char* why_refused(const kernels::emulated::EmulatedKernel& kernel,
                                  const kernels::LaunchShape& shape) {
     constexpr u64 kSharedBytesMax = 48 * kKiB;
@@ -62,7 +62,7 @@ class Emulator {
     return kernel.n_threads % kernels::kWarpLanes != 0 ? "a CTA of part of a warp" : nullptr;
   }
 
-  // What watched memory held before the launch.
+  // The bytes that watched memory held before the launch.
   struct Before {
     const u8* begin;
     std::vector<u8> bytes;

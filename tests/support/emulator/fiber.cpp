@@ -107,8 +107,8 @@ Fiber::~Fiber() {
   __tsan_destroy_fiber(marks_.tsan);
 #endif
 #ifdef TARN_FIBER_ASAN
-  // A body that was cut short leaves the marks of its frames, and they outlive munmap: whoever gets
-  // these addresses next would be said to write to them.
+  // A body that was cut short leaves the marks of its frames, and they outlive munmap: the next
+  // owner of these addresses would be said to write to them.
   __asan_unpoison_memory_region(stack_, kStackBytes);
 #endif
   munmap(stack_ - kGuardBytes, kGuardBytes + kStackBytes);
@@ -182,7 +182,7 @@ void Fiber::enter() {
   self.body_(self.context_);
   self.done_ = true;
   self.suspend();
-  std::abort();  // nobody resumes a fiber that is done
+  std::abort();  // a fiber that is done is not resumed
 }
 
 }  // namespace tarn::test

@@ -25,8 +25,8 @@ class Fiber {
   void resume();
   // Called by the body: returns to the caller of resume().
   void suspend();
-  // Called by the body: goes on in another fiber of the same thread, one that is not done. Whoever
-  // suspends next returns to the caller of resume().
+  // Called by the body: goes on in another fiber of the same thread, one that is not done. The
+  // fiber that suspends next returns to the caller of resume().
   void hand_over(Fiber& next);
   bool done() const { return done_; }
 

@@ -1,5 +1,5 @@
-// What make_golden.py needs of our own: writes a case's model and prompt, and measures another
-// engine's logits against the f64 reference.
+// The part of make_golden.py that is our own: writes a case's model and prompt, and measures
+// another engine's logits against the f64 reference.
 //
 //   golden_model list                                 ARCH TYPE SEED of every case
 //   golden_model write ARCH TYPE SEED MODEL IDS       the model, and its prompt as text

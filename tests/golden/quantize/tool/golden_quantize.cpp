@@ -1,4 +1,4 @@
-// What make_golden.py needs of our own: the inputs that llama.cpp quantises.
+// The part of make_golden.py that is our own: the inputs that llama.cpp quantises.
 //
 //   golden_quantize list               names of the models, types and kinds of rows, a line each
 //   golden_quantize model NAME PATH    a model in f16
