@@ -192,10 +192,10 @@ bool Archive::may_checkpoint() {
   return makes_checkpoints() && writer_.may_begin();
 }
 
-// Of a session that goes on every checkpoint_ms, as full pages come; of an answer that has ended at
-// once, with its last token. A prompt that nobody has asked for an answer yet is no end: its
-// manifest says that it was cut off. Where KV was lost, not before as much is there again: the
-// manifest on disk may know of records that nobody has lost.
+// Returns whether a checkpoint is due: of a session that goes on every checkpoint_ms, as full pages
+// come; of an answer that has ended at once, with its last token. A prompt without a request for an
+// answer is no end: its manifest says that it was cut off. Where KV was lost, not before as much is
+// there again: the manifest on disk may know of records that are not lost.
 bool Archive::is_due(const SavedAs& saved, u32 n_slots, bool is_idle) const {
   if (saved.name_bytes == 0) return false;
   const u32 page_tokens = args_.identity.page_tokens, n_full = n_slots / page_tokens;
@@ -207,7 +207,7 @@ bool Archive::is_due(const SavedAs& saved, u32 n_slots, bool is_idle) const {
          (saved.refused_ns == 0 || now_ns - saved.refused_ns >= args_.checkpoint_ns);
 }
 
-// What was refused is tried again, but nobody wakes up for it.
+// Returns the same now. A refused one is tried again, but does not wake the engine.
 bool Archive::is_due_now(const SavedAs& saved, u32 n_slots, bool is_idle) const {
   return saved.refused_ns == 0 && is_idle && saved.stopped_at == StoppedAt::answer &&
          makes_checkpoints() && is_due(saved, n_slots, is_idle);
@@ -259,7 +259,7 @@ void Archive::checkpoint_last(const SessionView& session) {
   finish_checkpoint();
 }
 
-// The owner of a saved session hears from the log that it is gone: nobody asks for it then.
+// Logs evictions, so that the owner of a saved session hears that it is gone.
 void Archive::log_evictions() {
   const u64 n = args_.store().index().n_manifests_evicted();
   if (n == n_evictions_logged_) return;
@@ -375,8 +375,8 @@ Result<ImportDone> Archive::import_from(const char* path, std::optional<std::str
   return done;
 }
 
-// Its pages that no session has any more go with it, as far as nobody else said them, and so does
-// what followed its last one.
+// Erases the session, its pages that no session has any more, as far as no other session said them,
+// and what followed its last one.
 Result<DeleteDone> Archive::erase(std::string_view tenant_name, std::string_view name) {
   TARN_TRY(SessionCopy* const copy, files());
   const store::Key tenant = copy->tenant_key(tenant_name);

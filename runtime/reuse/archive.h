@@ -42,7 +42,7 @@ class Archive final : public kv::StoreGuest {
   bool is_due(const SavedAs& saved, u32 n_slots, bool is_idle) const;
   bool is_due_now(const SavedAs& saved, u32 n_slots, bool is_idle) const;
   void checkpoint(const SessionView& session);
-  // Of a session that ends: its answer, or its last input, is to be found under its name.
+  // Saves a session that ends: its answer, or its last input, is to be found under its name.
   void checkpoint_last(const SessionView& session);
   void finish_checkpoint();  // waits for it
   // None begins from now on: what sessions do next is not to be found. Any thread.
@@ -61,7 +61,7 @@ class Archive final : public kv::StoreGuest {
     bool is_whole() const { return n_pages_there == pages_of(manifest); }
   };
   Result<Found> find(std::string_view tenant, std::string_view name);
-  // What was found goes to the sequence of a new session, and the name to the session.
+  // Gives what was found to the sequence of a new session, and the name to the session.
   // `index_owner`: of the index that it was chosen by, and goes on by; none where there is no such
   // index: approximate KV is of no use then. Returns whether the index still is.
   Result<bool> restore(SavedAs& saved, kv::Sequence& sequence, const Found& found,

@@ -1,4 +1,4 @@
-// What the parts of the archive share. Memory is lent; nothing is allocated.
+// Shared by the parts of the archive. Memory is lent; nothing is allocated.
 #pragma once
 
 #include "platform/clock/clock.h"

@@ -57,7 +57,7 @@ class BlockingStore {
   // Waits for it. False where it cannot be read.
   bool read(store::RecordRef ref, std::span<std::byte> payload);
   Result<void> flush();
-  // False where somebody holds the record, or it is gone.
+  // Returns false where the record is held, or gone.
   bool erase(store::RecordRef ref);
 
   // Until end_holding(), new records are held as they are published; returns how many there were.

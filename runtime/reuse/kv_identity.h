@@ -1,6 +1,6 @@
-// What makes KV of equal tokens differ: model, tensors, type, page shape and arithmetic. KV of one
-// identity is never taken for KV of another. Its bytes are a part of every manifest, and the root
-// of all page keys is made of them.
+// The facts that make KV of equal tokens differ: model, tensors, type, page shape and arithmetic.
+// KV of one identity is never taken for KV of another. Its bytes are a part of every manifest, and
+// the root of all page keys is made of them.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ struct KvIdentity {
 static_assert(sizeof(KvIdentity) == 80);
 
 inline constexpr u32 kPageLayout = 1;  // KvIdentity::layout of this version
-using kv::kCpuNumericsId;  // KvIdentity::numerics_id
+using kv::kCpuNumericsId;              // KvIdentity::numerics_id
 using kv::kGpuNumericsId;
 
 struct KvIdentityArgs {

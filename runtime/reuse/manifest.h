@@ -88,8 +88,8 @@ inline u32 first_private_page(const Manifest& manifest) {
   if (manifest.first_approx_slot == 0) return ~u32{0};
   return manifest.first_approx_slot / manifest.identity.page_tokens;
 }
-// The keys of its pages in the store with this secret: out has pages_of(). Where it has private
-// ones, those of one nonce are nobody else's.
+// Makes the keys of its pages in the store with this secret: out has pages_of(). Private keys of
+// one nonce belong to no other session.
 void make_keys(const store::Secret& secret, const Manifest& manifest, u64 nonce,
                std::span<store::Key> out);
 // nullptr, or the first part whose keys are not those of its tokens. Private ones are what

@@ -24,7 +24,8 @@ class PackReader {
   u32 n_sessions() const { return n_sessions_; }
   void restart();
   Result<void> next();
-  // Of the session that next() read. The manifest's spans are valid until the next call of it.
+  // Returns the head of the session that next() read. The manifest's spans are valid until the next
+  // call of it.
   const SessionFileHead& head() const { return head_; }
   const Manifest& manifest() const { return manifest_; }
   // Pages [head().first_page, end) are here; those before are the earlier session's.

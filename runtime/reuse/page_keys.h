@@ -1,6 +1,6 @@
-// What a saved session's pages are called in the store. A page whose KV follows from its tokens is
+// The names of a saved session's pages in the store. A page whose KV follows from its tokens is
 // listed in the prefix index, so that equal prefixes have equal records. A page with approximate KV
-// has a private key, which nobody finds by its tokens: only a manifest names it.
+// has a private key, which is not found by its tokens: only a manifest names it.
 //
 //   thread   the engine's
 #pragma once
@@ -38,7 +38,7 @@ class PageKeys {
   const store::Key& page(const kv::Sequence& sequence, u32 page) const {  // that has a key
     return pages().node(pages().page_of(sequence, page)).chain;
   }
-  // Of a page that is not full: these tokens behind the first n_pages.
+  // Returns the key of a page that is not full: these tokens behind the first n_pages.
   store::Key tail(const kv::Sequence& sequence, const store::Key& root, u32 n_pages,
                   std::span<const u32> ids) const {
     const u32 before = n_pages == 0 ? kv::kNoPage : pages().page_of(sequence, n_pages - 1);

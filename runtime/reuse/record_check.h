@@ -37,7 +37,7 @@ class RecordCheck {
   void read(store::RecordRef ref);
   // Whether the record's first tokens are these.
   void read_tokens(store::RecordRef ref, std::span<const u32> token_ids);
-  // What a caller has found. The caller has it pinned once.
+  // Notes damage that a caller has found. The caller has it pinned once.
   void note_damage(store::RecordRef ref, const char* why);
   void finish();  // waits for all reads
   const CheckDone& done() const { return done_; }

@@ -1,5 +1,5 @@
-// A session as the archive sees it: what it is called in the store and what of it is there, and
-// what a save writes of it.
+// A session as the archive sees it: its name in the store and its parts that are there, and what a
+// save writes.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 
 namespace tarn::reuse {
 
-// What an idle session stands at the end of.
+// The kind of end at which an idle session stands.
 enum class StoppedAt : u8 { nothing, input, answer };
 
-// What the manifest said that a session was restored from. It stands until more is asked of it.
+// The facts of the manifest that a session was restored from. They stand until more is asked of it.
 struct Restored {
   bool is_cut_off = false;
   u64 n_drawn = 0;
@@ -76,7 +76,7 @@ struct SessionView {
   u32 turn_begin = 0;             // where the last input begins
   u32 first_approx_slot = kNone;  // from there on KV does not follow from the tokens
   u64 n_drawn = 0;                // tokens of the answer that it is in
-  // What its choices depend on; without a policy it makes none.
+  // The policy that its choices depend on; without one it makes none.
   std::string_view policy{};
   bool chooses = false;  // now, or has approximate KV
   ManifestIndex index{};

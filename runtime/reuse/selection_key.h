@@ -1,5 +1,6 @@
-// What decides which tokens a step reads, as one hash: of every key of select that has a say, by
-// its name and value, and the type of KV. A saved session restores its index under an equal one.
+// The settings that decide which tokens a step reads, as one hash: of every key of select that has
+// a say, by its name and value, and the type of KV. A saved session restores its index under an
+// equal one.
 #pragma once
 
 #include <string_view>

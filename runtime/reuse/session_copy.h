@@ -1,6 +1,5 @@
-// What can be done with saved sessions without an engine that computes: list them, pack them into a
-// file, unpack them from one, delete them, and verify the store. Over an open store, whoever its
-// owner is.
+// The operations on saved sessions that need no engine that computes: list them, pack them into a
+// file, unpack them from one, delete them, and verify the store. Over an open store of any owner.
 //
 //   waits      each call returns when it has ended. pump() lets the store continue meanwhile, and
 //              its owner passes on the events with tags of ours (take())
@@ -138,7 +137,7 @@ class SessionCopy {
   }
   BlockingStore& ops() { return ops_; }
   void take(const store::Event& event) { ops_.take(event); }  // with a tag of ours
-  // Of a tenant's manifests; the default one's is zero.
+  // Returns the key of a tenant's manifests; the default one's is zero.
   store::Key tenant_key(std::string_view tenant) const {
     return store::tenant_key(args_.store->secret(), tenant);
   }
@@ -149,7 +148,8 @@ class SessionCopy {
   void list(void (*on_session)(void* context, const KeptSession& session), void* context);
   Result<ExportDone> pack(const PackArgs& args);
   Result<ImportDone> read(const ImportArgs& args);
-  // What of a session in a file says how much room it needs: its checked head and manifest.
+  // The facts of a session in a file that say how much room it needs: its checked head and
+  // manifest.
   struct FileFacts {
     const SessionFileHead& head;
     const Manifest& manifest;

@@ -24,7 +24,8 @@ Unexpected lost_while_packed() {
                        "which leaves out what is lost"});
 }
 
-// Of a session with these n_there pages, the first n_shared of which are in the file already.
+// Makes the head of a session with these n_there pages, the first n_shared of which are in the file
+// already.
 Result<SessionFileHead> file_head(const Crc32c& crc, const Manifest& manifest,
                                   std::span<const std::byte> bytes, u32 n_there, u32 n_shared) {
   const auto bytes_of_group = group_bytes(manifest.identity);

@@ -181,8 +181,8 @@ Result<ImportDone> SessionCopy::read(const ImportArgs& args) {
   return done;
 }
 
-// Of a session that the store has already, missing pages are written again; private ones are not,
-// since another computation may have made those beside them.
+// Puts a session. Of one that the store has already, missing pages are written again; private ones
+// are not, since another computation may have made those beside them.
 Result<void> SessionCopy::put_session(const ImportArgs& args, PackReader& file, u64 nonce,
                                       ImportDone& done) {
   TARN_CHECK(file.next());
@@ -271,7 +271,7 @@ Result<void> SessionCopy::put_group(const Manifest& own, u64 group, BlockingStor
       n_begun_ = group + 1;
       return {};
     }
-    ops_.pump();  // somebody else's, on its way
+    ops_.pump();  // another caller's, on its way
   }
 }
 

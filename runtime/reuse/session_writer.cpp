@@ -20,7 +20,7 @@ constexpr Error kNotWritten{.status = Status::io_failed,
                                 "the session could not be written to the store: check the disk "
                                 "and open the engine again"};
 
-// What was in the frame before is nobody's business, and equal tails have equal bytes.
+// Clears what was in the frame before, so that equal tails have equal bytes.
 void zero_behind(const kv::GroupShape& shape, u32 n_slots, std::span<std::byte> group) {
   const u64 used_bytes = u64{n_slots} * 2 * shape.vector_bytes;
   for (u32 head = 0; head < shape.n_kv_heads; ++head) {
@@ -70,7 +70,7 @@ void SessionWriter::finish() {
 }
 
 Result<void> SessionWriter::save(const SessionView& session, u32 n_slots) {
-  TARN_CHECK(settle());  // somebody's checkpoint, and what a save that was dropped had begun
+  TARN_CHECK(settle());  // another checkpoint, and what a save that was dropped had begun
   begin(session, n_slots, /*flushes=*/true);
   finish();
   return last_;

@@ -40,7 +40,7 @@ class SessionWriter {
   // Whether one can begin without waiting for what one that was dropped had asked for.
   bool may_begin() const { return !is_busy() && n_lent_ == 0; }
   bool is_busy() const { return is_saving() || n_asked_ > 0; }
-  // The last save: what of it, and how it ended.
+  // Returns the session of the last save, and how it ended.
   const SessionView& session() const { return session_; }
   u32 n_slots() const { return n_slots_; }
   const Result<void>& last() const { return last_; }

@@ -14,7 +14,7 @@ struct ChatMessage {
   bool operator==(const ChatMessage&) const = default;
 };
 
-// What a line asks for.
+// The wish of a line.
 enum class ChatWant : u8 {
   nothing,
   answer,   // the messages end with one of the user's

@@ -1,4 +1,4 @@
-// What the heads of HTTP/1.1 requests and responses have in common: where one ends, and its fields.
+// The heads of HTTP/1.1 requests and responses: where one ends, and its fields.
 // Pure functions of bytes, which allocate nothing. Stricter than RFC 9112 allows, where leniency
 // has let two programs read one message differently: no bare LF, no folded field, no space before a
 // colon.

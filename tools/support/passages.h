@@ -1,5 +1,5 @@
-// Cuts a text into passages that can be chunks of a prompt (runtime/api/tarn_chunks.h). Whoever
-// keeps passages and whoever asks about them cut by this, so that they have the same tokens.
+// Cuts a text into passages that can be chunks of a prompt (runtime/api/tarn_chunks.h). Programs
+// that keep passages and programs that ask about them cut by this, so they have the same tokens.
 //
 //   border   behind the last line break with which a passage has n_max tokens at most. A longer
 //            line is cut behind a space, and one without any in front of a character
@@ -19,7 +19,7 @@ struct Passage {
   std::vector<u32> ids{};
 };
 
-inline constexpr u32 kPassageTokens = 1024;  // at most, where nobody says otherwise
+inline constexpr u32 kPassageTokens = 1024;  // at most, without another number
 inline constexpr u32 kPassageTokensMin = 16, kPassageTokensMax = 1u << 20;
 inline constexpr const char* kChunkTokensHelp =
     "a longer file is cut into chunks of so many tokens at most, at line breaks; the same where "

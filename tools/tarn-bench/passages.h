@@ -16,12 +16,12 @@ struct PassagesShape {
   u32 n_passages = 0, n_tokens = 0;
   u64 n_in_all() const { return u64{n_passages} * n_tokens; }
 };
-// Of a text like 6x512. Throws std::invalid_argument.
+// Parses a text like 6x512. Throws std::invalid_argument.
 PassagesShape parse_passages(const std::string& text);
-// Of a text like 0,0.15. Throws std::invalid_argument.
+// Parses a text like 0,0.15. Throws std::invalid_argument.
 std::vector<f32> parse_shares(const std::string& text);
 
-// What of the bench's options holds for a prompt of passages. Throws tools::Failure.
+// Returns the bench's options that hold for a prompt of passages. Throws tools::Failure.
 Config passages_config(const Options& options, u64 context_tokens);
 
 // Passages, named by their numbers, and a question.

@@ -1,5 +1,5 @@
-// tarn-bench --reuse: the time to the first token of a prompt of passages, by what of its KV was
-// there: nothing, all of it as a prefix, or each passage as a chunk, in memory or on a disk.
+// tarn-bench --reuse: the time to the first token of a prompt of passages, by the KV of it that
+// was there: nothing, all of it as a prefix, or each passage as a chunk, in memory or on a disk.
 #pragma once
 
 #include <string>

@@ -62,7 +62,7 @@ Answers answer_all(const ReuseOptions& options, const Config& config, const Reus
   for (const auto& passages : draw_queries(options, shape.n_passages)) {
     const PassagesPrompt prompt =
         text.prompt(passages, shape.n_tokens, question, options.n_question);
-    // Nobody reuses what another tenant has computed.
+    // A tenant does not reuse what another has computed.
     const std::string tenant = way.reuses ? "" : std::to_string(question);
     const FirstToken first = time_first_token(own.get(), prompt, way.share, tenant);
     result.first_s.push_back(first.seconds);

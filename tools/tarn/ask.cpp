@@ -52,7 +52,7 @@ void write_message(const char* role, const std::string& content, Json& json) {
   json.end_object();
 }
 
-// What is not given is left to the server.
+// Makes the request. Options that are not given are left to the server.
 std::string request_of(const AskCommand& command) {
   Json json;
   json.begin_object();
@@ -81,7 +81,7 @@ std::string request_of(const AskCommand& command) {
   return std::string(json.str());
 }
 
-// What the events of an answer say beside its text.
+// The facts that the events of an answer say beside its text.
 struct AnswerEnd {
   std::string finish;
   u64 n_prompt = 0, n_cached = 0;

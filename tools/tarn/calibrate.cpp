@@ -254,7 +254,7 @@ void print_layers(const Measured& measured, const SelectConfig& select) {
   }
 }
 
-// What a profile says of itself.
+// The facts that a profile says of itself.
 struct Origin {
   std::string device;
   u32 n_workers = 0;

@@ -68,7 +68,7 @@ class PrefillProgress {
 // returned true.
 bool wait_computed(const ApiSession& session, bool (*stop)());
 
-// What stands in front of a prompt: a begin, and chunks.
+// The passages in front of a prompt: a begin, and chunks.
 struct Passages {
   std::vector<u32> begin{};
   std::vector<std::vector<u32>> chunks{};

@@ -38,8 +38,8 @@ struct IngestCommand {
 
 using Ids = std::vector<u32>;
 
-// Of each document that a file is: the whole, or its passages, each behind what a prompt begins
-// with.
+// Returns the ids of each document that a file is: the whole, or its passages, each behind what a
+// prompt begins with.
 std::vector<Ids> ids_of(ModelFile& model, const IngestCommand& command, const std::string& text) {
   if (!command.chunks)
     return {model.encode(text, {.add_bos = true, .parse_special = command.parse_special})};
@@ -197,8 +197,8 @@ void ingest(IngestCommand& command) {
   const Config config = config_for(command, documents);
   const auto failed = [](const Document& document) { return document.failure.has_value(); };
   if (!std::ranges::all_of(documents, failed)) {
-    // Whoever answers on this machine goes first, unless nice(1) was told otherwise. The engine's
-    // threads inherit it.
+    // Answers on this machine go first, unless nice(1) was told otherwise. The engine's threads
+    // inherit it.
     if (getpriority(PRIO_PROCESS, 0) == 0) setpriority(PRIO_PROCESS, 0, 19);
     warn_beyond_training(command.engine.model, config.context_tokens);
     const EngineHandle engine(command.engine, config);

@@ -14,7 +14,7 @@
 namespace tarn::tools {
 namespace {
 
-// What all read documents have in sum.
+// The sum over all read documents.
 struct Sum {
   u64 n_read = 0, n_tokens = 0, n_reused = 0, bytes_written = 0;
   f64 seconds = 0;

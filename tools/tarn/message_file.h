@@ -11,7 +11,7 @@
 
 namespace tarn::tools {
 
-// What is wrong with the name of a kept conversation, or "": it is a part of a file's name.
+// Returns what is wrong with the name of a kept conversation, or "": it is a part of a file's name.
 std::string wrong_chat_name(const std::string& name);
 // DIR/NAME.chat.json
 std::string message_path(const std::string& folder, const std::string& name);

@@ -23,7 +23,7 @@ struct PlanCommand {
   bool json = false;
 };
 
-// What full attention reads from the disk for a token behind a full context; 0: nothing.
+// The reads of full attention from the disk for a token behind a full context; 0: nothing.
 struct DiskCost {
   u64 bytes = 0;
   f64 seconds = 0;  // with the profile's figures; 0: no profile was loaded

@@ -32,7 +32,7 @@ std::string attended(const tarn_engine_status& status, const GenerationResult& r
   return text;
 }
 
-// What of the prompt was not computed again; "" for nothing.
+// Returns what was not computed again of the prompt; "" for nothing.
 std::string reused(const GenerationResult& result) {
   const auto n_memory = static_cast<unsigned long long>(result.n_reused_from_memory);
   const auto n_disk = static_cast<unsigned long long>(result.n_reused_from_disk);

@@ -101,7 +101,7 @@ std::string marked_as_chunk(const std::string& text, const std::string& path) {
                                   "them"};
 }
 
-// What comes in front of the prompt, which has no BOS then.
+// Returns what comes in front of the prompt, which has no BOS then.
 std::optional<Passages> passages_of(const RunCommand& command) {
   if (command.chunk_files.empty()) return std::nullopt;
   if (command.session.is_kept() || !command.ids_file.empty()) {
@@ -148,7 +148,7 @@ void check_has_tokens(u64 n_tokens) {
                 "-f FILE"};
 }
 
-// What a template writes around the messages, about: for a context without -c.
+// Tokens that a template writes around the messages, about: for a context without -c.
 constexpr u64 kTemplateTokens = 256;
 
 void check_chat(const RunCommand& command) {

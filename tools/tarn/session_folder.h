@@ -34,7 +34,7 @@ class SessionFolder {
   void on_wait(std::function<void()> tell) { on_wait_ = std::move(tell); }
   const std::string& path() const { return path_; }
 
-  // What a pack holds.
+  // The facts of a pack.
   struct FileFacts {
     std::string name;  // of the first one
     u32 n_sessions = 0;

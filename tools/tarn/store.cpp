@@ -85,7 +85,7 @@ const char* name_of(store::Kind kind) {
   return kNames[static_cast<u32>(kind) - 1];
 }
 
-// What one file's check has found.
+// The findings of one file's check.
 struct Found {
   std::string file{};
   struct Record : reuse::Damage {
@@ -93,7 +93,7 @@ struct Found {
   };
   std::vector<Record> damages{};
   reuse::CheckDone done{};
-  u64 n_heads = 0;  // that are damaged or unreadable: of records that nobody knows
+  u64 n_heads = 0;  // that are damaged or unreadable: of records that are not known
   f64 seconds = 0;
   std::vector<std::string> sessions{};  // that have lost KV by it
 };
@@ -285,7 +285,7 @@ struct Verbs {
   Command rm, check, pack, unpack;
 };
 
-// What a running tarnd does itself.
+// Asks a running tarnd, which does the rest itself.
 void ask_daemon(const StoreCommand& command, const DaemonClient& daemon, const Verbs& verbs) {
   const bool is_other = verbs.check.parsed() || verbs.pack.parsed() || verbs.unpack.parsed();
   if (!command.engine.store_dir.empty() || is_other || command.tenant || command.all) {

@@ -1,4 +1,4 @@
-// What a store's file holds, in words and as JSON, and what `tarn store` does with its sessions.
+// The view of a store's file, in words and as JSON, and what `tarn store` does with its sessions.
 #pragma once
 
 #include <optional>
@@ -46,7 +46,7 @@ StoreView view_of(SessionFolder& folder, const std::optional<std::string>& tenan
 void print_sessions(const std::vector<SessionRow>& rows);
 void write_sessions(const std::vector<SessionRow>& rows, Json& json);
 
-// Checks that the folder is there, and nobody else's to read unless its media are read-only and so
+// Checks that the folder is there, and its owner's alone unless its media are read-only and so
 // no place for secrets.
 void check_folder(const StoreCommand& command);
 // Opens the file with sessions. Without one, every name is "not found".

@@ -1,4 +1,4 @@
-// What the two halves of tarn verify share: the options, the loss against exact answers, and the
+// Shared by the two halves of tarn verify: the options, the loss against exact answers, and the
 // record.
 #pragma once
 
@@ -21,10 +21,10 @@ struct VerifyCommand {
   std::optional<f64> top1_min;
   std::string record_file;
   bool json = false;
-  // Of selection.
+  // Options of selection.
   std::vector<std::string> presets{"pq", "pqcache-infinitebench"};
   std::vector<u32> budgets{512, 1024, 2048};
-  // Of chunks.
+  // Options of chunks.
   bool reuse = false;
   std::vector<u32> percents{0, 5, 10, 15, 20, 30};
   std::string choice = "deviation";
@@ -34,7 +34,7 @@ struct VerifyCommand {
   f64 least_top1() const { return top1_min.value_or(reuse ? 0.9 : 0.95); }
 };
 
-// Of rows of logits, against those of the exact answer.
+// The loss of rows of logits against those of the exact answer.
 class Loss {
  public:
   void add(std::span<const f32> base, std::span<const f32> ours);
@@ -52,7 +52,7 @@ class Loss {
   u32 n_agree_ = 0;
 };
 
-// Of a trial: what its answers have lost. Those of the first trial are exact.
+// The score of a trial: what its answers have lost. Those of the first trial are exact.
 struct Score {
   Loss loss{};
   u32 n_right = 0, n_facts = 0;
@@ -65,7 +65,7 @@ struct Score {
     return loss.is_within(command) && n_right + n_lost_max >= exact.n_right &&
            exact.facts_tell(command);
   }
-  // Of one that does not pass.
+  // Returns why the score does not pass.
   std::string why_not(const VerifyCommand& command, const Score& exact) const;
   // KL and top-1, 27 wide; dashes without any.
   std::string columns() const;
@@ -78,7 +78,7 @@ struct Score {
 bool are_finite(std::span<const f32> logits);
 [[noreturn]] void throw_not_finite(const std::string& who);
 
-// What a refusal ends with where a record was asked for.
+// Returns the end of a refusal where a record was asked for.
 std::string no_record_of(const VerifyCommand& command);
 // Writes these keys, each whole or a section with its dot, as a configuration; `about` stands in
 // front of them, as comments. select.index_delay_tokens is left out: it depends on the box.

@@ -44,7 +44,8 @@ f64 seconds_since(SteadyClock::time_point begin) {
 
 void append(Ids& ids, const Ids& more) { ids.insert(ids.end(), more.begin(), more.end()); }
 
-// What is read behind a prompt. The last tokens are the answer; of a continuation there is none.
+// The tokens that are read behind a prompt. The last ones are the answer; of a continuation there
+// is none.
 struct Suffix {
   Ids ids;
   u64 n_answer = 0;
@@ -276,7 +277,7 @@ class ReuseVerify {
   Progress progress_;
   std::string doing_;
   f64 share_done_ = 0;  // of all prompts
-  // Of the trial under way.
+  // The trial under way.
   Trial* trial_ = nullptr;
   u64 n_rows_ = 0;
   u32 begin_ = 0;  // where its suffix's answer begins

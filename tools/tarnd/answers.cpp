@@ -379,7 +379,7 @@ void Answer::check_end() {
   if (!plan_.session.empty()) all.kept_names_.erase({plan_.tenant, plan_.session});
   if (sink_ != nullptr) {
     const std::unique_ptr<AnswerSink> sink = std::move(sink_);
-    // The conversation would go on without this answer, and nobody would know.
+    // Told here, or the conversation would go on without this answer, in silence.
     failure_ ? sink->failed(*failure_) : sink->finished(summary_);
   }
   all.answers_.erase(this);  // which is gone from here on

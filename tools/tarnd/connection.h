@@ -28,7 +28,7 @@ struct Limits {
   u32 header_s = 10, body_s = 30, idle_s = 75, stalled_s = 10, ping_s = 15;
 };
 
-// Whom connections ask. One per server.
+// The interface that connections ask. One per server.
 class Handler {
  public:
   virtual ~Handler() = default;

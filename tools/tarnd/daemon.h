@@ -6,7 +6,7 @@
 //               503 with Retry-After; on a socket that was passed they wait for the next process
 //   over        what is kept is saved, connections are written out
 //
-// When the engine has ended it goes on to listen for a second, so that whoever asks is told why.
+// When the engine has ended it goes on to listen for a second, so that clients are told why.
 #pragma once
 
 #include <event2/event.h>

@@ -1,4 +1,4 @@
-// One request and its reply. The connection and whoever answers share it; it outlives either.
+// One request and its reply. The connection and the answerer share it; it outlives either.
 //
 //   reply()                             a whole reply, once
 //   begin_stream(), send(), end_stream()   server-sent events, with pings while nothing is sent

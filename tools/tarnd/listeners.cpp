@@ -80,7 +80,7 @@ class FolderLock {
  public:
   explicit FolderLock(const std::string& folder)
       : fd_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    // Whoever may read the folder may hold it, so this does not wait for ever.
+    // A reader of the folder may hold it, so this does not wait for ever.
     constexpr int kTries = 200;
     for (int i = 0; fd_.get() >= 0 && i < kTries && !is_held_; ++i) {
       is_held_ = flock(fd_.get(), LOCK_EX | LOCK_NB) == 0;
@@ -139,7 +139,7 @@ Listener open_unix(const std::string& address, const ListenRules& rules) {
   const std::optional<gid_t> group = group_id(address, rules.socket_group);
   Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) system_failed(address, "socket");
-  // Between bind and chmod nobody but the owner may connect.
+  // Between bind and chmod the owner alone may connect.
   const mode_t before = umask(0177);
   const int bound = bind(fd.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at);
   umask(before);

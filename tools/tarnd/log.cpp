@@ -156,7 +156,7 @@ void log_event(Event event, LogLevel level, std::initializer_list<LogPair> pairs
   const std::string line = line_prefix(level) + ("time=" + tools::utc_now()) +
                            " level=" + kLogLevelNames[static_cast<u32>(level)] + " event=" + text +
                            '\n';
-  // One write, so that lines of several threads stay whole. A log that nobody can read stops
+  // One write, so that lines of several threads stay whole. A log that cannot be written stops
   // nothing.
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, line.data(), line.size());
 }

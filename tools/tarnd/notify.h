@@ -14,10 +14,10 @@ class Notify {
  public:
   // Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, and removes them from the environment.
   Notify();
-  // "READY=1", "STOPPING=1", "STATUS=..."; several in one, with line breaks. Does nothing if nobody
-  // listens.
+  // Sends "READY=1", "STOPPING=1", "STATUS=..."; several in one, with line breaks. Does nothing
+  // without a listener.
   void send(const std::string& message) const;
-  // Between two "WATCHDOG=1"; 0: nobody asks for them.
+  // The time between two "WATCHDOG=1"; 0: none are asked for.
   u64 watchdog_us() const { return watchdog_us_; }
 
  private:

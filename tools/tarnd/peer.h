@@ -1,5 +1,5 @@
 // Who asks, and whether it may: a peer of the Unix socket by its uid, a client over TCP by its key.
-// On TCP the Host must be ours, and an Origin must be allowed. So a web page in somebody's browser
+// On TCP the Host must be ours, and an Origin must be allowed. So a web page in a browser
 // cannot reach the daemon: neither by a name that resolves to it, nor across origins.
 #pragma once
 
