@@ -59,7 +59,7 @@ Refusal copy_in(const T* from, T* to) {
   return {};
 }
 
-// What a session is created with, of options that may be NULL; or why not.
+// The facts that a session is created with, of options that may be NULL; or why not.
 struct NewSession {
   engine::SessionArgs args{};
   void* user = nullptr;
@@ -160,8 +160,8 @@ struct Way {
 inline constexpr Way kWaits{};
 inline Way later(void* request) { return {.is_submitted = true, .request = request}; }
 
-// What serve() is given is copied into the call: it captures values, and pointers of the host's
-// that stay valid until the call is answered.
+// A call. The function that serve() is given is copied into it: it captures values, and pointers of
+// the host's that stay valid until the call is answered.
 class Call {
  public:
   explicit operator bool() const { return why_not_ == nullptr; }

@@ -1,4 +1,4 @@
-// What a handle of the C API stands for: an engine, the threads that serve it, and the host's
+// The object behind a handle of the C API: an engine, the threads that serve it, and the host's
 // options, in one reservation.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace tarn::api {
 
-// What takes the place of the system's own, in tests.
+// Parts that replace the system's own, in tests.
 struct Lent {
   Reserve* reserve = nullptr;
   Device* device = nullptr;
@@ -29,7 +29,7 @@ class Instance {
   // up as it is, because its parked threads stand in its memory.
   static Result<Instance*> open(const tarn_options& options, const Lent& lent = {});
   static void close(Instance* instance);
-  // What open() would reserve.
+  // Plans what open() would reserve.
   static Result<engine::PlanReport> plan(const tarn_options& options, const Lent& lent = {});
 
   // The handle of a session that begins; kNoSession: NULL.

@@ -16,7 +16,7 @@ namespace {
 uint64_t bytes_written(const Engine& engine) { return engine.status().kv.store.bytes_written; }
 
 // Whether all of the text is saved under the name, and its KV is there. Refuses a session that is
-// not a beginning of the text: it may be somebody's conversation.
+// not a beginning of the text: it may be a conversation.
 Result<bool> is_ingested(Engine& engine, const tarn_ingest_options& options, const char* name,
                          std::span<const u32> ids) {
   if (ids.size() > engine.plan().context_tokens) return false;  // feeding refuses it, unread

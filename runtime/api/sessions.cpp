@@ -40,7 +40,7 @@ engine::SamplerParams sampler_params(const tarn_generate_options& options) {
 
 using Stops = std::array<std::string_view, text::kStopsMax>;
 
-// What the options ask for; or why they are refused.
+// Reads what the options ask for; or tells why they are refused.
 Refusal read_options(const tarn_generate_options& options, Stops* stops,
                      engine::GenerateParams* params) {
   if (options.n_stops > text::kStopsMax) return {"stops", "at most 16 stop strings are allowed"};
@@ -121,7 +121,7 @@ int32_t generate(const Way& way, tarn_session* session, const tarn_generate_opti
   if (const Refusal why_not = read_options(own, &stops, &checked)) return refuse(why_not);
   const u64 deadline_ns =
       own.deadline_ms == 0 ? 0 : call.instance().now_ns() + u64{own.deadline_ms} * 1'000'000;
-  // What the options point to is read again where it is used: it has no place in a call.
+  // The memory that the options point to is read again where it is used: a call has no room for it.
   return call.serve(
       way,
       [own, deadline_ns, &on = call.service()](Engine& engine, SessionIdx idx) -> Result<void> {

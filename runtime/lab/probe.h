@@ -1,4 +1,4 @@
-// What measurements and tests do to an engine beside its public calls. Part of tarn_lab, which
+// The acts of measurements and tests on an engine beside its public calls. Part of tarn_lab, which
 // tarn-bench, `tarn eval`, `tarn verify` and tests link, and libtarn.a does not.
 //
 //   thread   the engine's
@@ -18,7 +18,7 @@ struct RecallArgs {
   const f32* q = nullptr;  // queries of one KV head's q heads, after RoPE
 };
 
-// What a clustering of so many rows does with these settings.
+// The work of a clustering of so many rows with these settings.
 struct ClusterWork {
   u32 n_sampled = 0;  // rows that are clustered
   u32 n_updates = 0;  // of their centroids, at most
@@ -38,8 +38,8 @@ class Probe {
   static const reuse::Blend& blend(const engine::Engine& engine) { return engine.blend_; }
   static const method::Selector& selector(const engine::Engine& engine) { return engine.selector_; }
 
-  // What `tarn verify --reuse` writes down for this share; the engine has the weights' hash where
-  // its configuration has any mark.
+  // Returns what `tarn verify --reuse` writes down for this share; the engine has the weights' hash
+  // where its configuration has any mark.
   VerifyMark blend_mark(u32 recompute_percent) const;
 
   // From now on tokens of chunks are chosen by these scores; nullptr: by their deviations.
@@ -59,7 +59,7 @@ class Probe {
   // Shows K and V that steps compute; an empty watch ends it. On a CPU it may change them. On a GPU
   // it sees copies, and no step is a graph meanwhile.
   void watch_kv(step::KvWatch watch);
-  // What turns queries and keys: [n_rot / 2], the file's factors included.
+  // Returns what turns queries and keys: [n_rot / 2], the file's factors included.
   const f64* rope_inv_freq() const;
 
   // With KV in a CPU's memory: the share of method oracle's k tokens of the middle that method pq

@@ -15,8 +15,8 @@
 
 namespace tarn::service {
 
-// What a call on a session is answered that is not there any more, and a submitted one behind one
-// that failed.
+// Answers a call on a session that is not there any more, and a submitted one behind one that
+// failed.
 Unexpected is_destroyed();
 Unexpected is_behind_failed();
 
@@ -33,7 +33,7 @@ class CallQueue {
   Request* take_settled(const SessionBoard& board, u64 now_ns);
   // When a wait ends in any case; 0: no wait does.
   u64 next_deadline_ns() const;
-  // What stands here of the session is cancelled as soon as it has begun.
+  // Cancels the session's calls here as soon as they have begun.
   void cancel(SessionIdx session);
   // A submitted call of this session failed: those behind it are not carried out.
   void fail_behind(SessionIdx session);

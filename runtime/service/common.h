@@ -1,6 +1,6 @@
-// What a host's threads and the two of a service have in common, under one lock.
+// Shared by a host's threads and the two of a service, under one lock.
 //
-//   work   wakes the engine's thread, texts the text thread, news whoever waits for either
+//   work   wakes the engine's thread, texts the text thread, news the threads that wait for either
 #pragma once
 
 #include "platform/clock/clock.h"
@@ -30,8 +30,7 @@ struct Common {
   bool text_ended = true;     // the text thread does nothing any more, or never began
   u32 n_visitors = 0;
 
-  // What follows is called with the lock held.
-  // Why nothing more can be carried out, if so.
+  // Called with the lock held, like all below: why nothing more can be carried out, if so.
   Result<void> may_go_on() const;
   // Why the calling thread may not wait now, if so.
   Result<void> may_wait() const;

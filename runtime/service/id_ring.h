@@ -17,7 +17,7 @@
 
 namespace tarn::service {
 
-// What a text stage leaves for the engine's.
+// The ids that a text stage leaves for the engine's.
 struct Ids {
   std::span<u32> ids{};
   std::span<u8> notes{};  // [ids.size()] of a conversation's, and of parts (chat/conversation.h)
@@ -48,7 +48,7 @@ class IdRing {
     end_ = block.begin + n;
     return block;
   }
-  // Of the block that was taken last, the first n stay.
+  // Keeps the first n of the block that was taken last.
   void shrink(Block* block, u32 n) {
     TARN_DEBUG_ASSERT(end_ == block->begin + block->n && n <= block->n);
     block->n = n;

@@ -1,4 +1,5 @@
-// What an engine has for its host to take: replies to submitted calls, then events of its sessions.
+// The things that an engine has for its host to take: replies to submitted calls, then events of
+// its sessions.
 //
 //   memory     slots in place: a submitted call has one until its reply is taken
 //   when full  take_slot() returns nullptr; the event rings stop their own sessions
@@ -21,12 +22,12 @@ class Outbox {
 
   Outbox();
   Result<void> open() { return ready_.open(); }
-  // From now on somebody may wait for the descriptor.
+  // Returns the descriptor; from now on a thread may wait for it.
   int watch();
   bool is_watched() const { return is_watched_; }
 
   Request* take_slot();
-  // Of a call that was not queued.
+  // Gives back the slot of a call that was not queued.
   void give_back(Request* slot);
   // The call has ended.
   void push_reply(Request* slot);

@@ -86,7 +86,8 @@ Result<void> Service::call(Request request) {
   return wait_for(&request, lock);
 }
 
-// Of a blocking call. One whose text is being read stays until the text thread has let go of it.
+// Waits for a blocking call. One whose text is being read stays until the text thread has let go of
+// it.
 Result<void> Service::wait_for(Request* request, Lock& lock) {
   using State = Request::State;
   while (request->state != State::done) {

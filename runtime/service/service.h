@@ -11,8 +11,8 @@
 //                Status::device_lost; events from before it can still be read
 //   when stopped every waiting call returns Status::cancelled, submitted ones get no reply; stop()
 //                waits until callers are out
-//   when forked  in a child process there are no such threads, and whoever had the lock is not
-//                there either: no Visit is admitted, and stop() does nothing
+//   when forked  a child has none of these threads, nor the one that had the lock: no Visit is
+//                admitted, and stop() does nothing
 #pragma once
 
 #include "runtime/service/engine_thread.h"
@@ -29,8 +29,8 @@ class Service {
 
   // Where failed assertions go; give it to OpenArgs.sink before the engine is opened.
   const FatalSink* prepare(FatalFn on_fatal, void* context);
-  // What the engine's thread does last, when nobody is in a call any more; not where the engine is
-  // dead. A GPU that a host's thread gave back would stay that thread's current one.
+  // Sets what the engine's thread does last, when no thread is in a call any more; not where the
+  // engine is dead. A GPU that a host's thread gave back would stay that thread's current one.
   void at_end(void (*fn)(void* context), void* context) { engine_thread_.at_end(fn, context); }
   // `engine` is borrowed until stop(); it is opened by now, or by a call.
   Result<void> start(Engine* engine, std::span<const u32> cpus);

@@ -1,5 +1,5 @@
-// What callers see of each session without waiting for a step, which may take seconds: how far it
-// is, as of the last step or call, and whether somebody reads it.
+// The view of each session without waiting for a step, which may take seconds: how far it
+// is, as of the last step or call, and whether it is read.
 //
 //   thread   any, under the lock of its owner
 #pragma once
@@ -37,7 +37,7 @@ class SessionBoard {
   void note(std::span<const engine::Session> sessions, u64 now_ns);
   SessionRow& of(engine::SessionIdx idx) { return rows_[idx]; }
   const SessionRow& of(engine::SessionIdx idx) const { return rows_[idx]; }
-  // Of an engine: free ones too.
+  // Counts an engine's sessions, free ones too.
   u32 n_sessions() const { return n_sessions_; }
 
  private:

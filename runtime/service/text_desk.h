@@ -1,4 +1,4 @@
-// What a text stage works with: the engine's templates and tokenizer, and room for the ids that it
+// The tools of a text stage: the engine's templates and tokenizer, and room for the ids that it
 // leaves for the engine's stage.
 //
 //   thread   the text thread, without the lock
