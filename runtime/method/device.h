@@ -29,9 +29,9 @@ class DeviceIndexes {
   // from window() on; returns how many.
   virtual Result<u32> fetch(const kv::Sequence& sequence, u32 cache_layer, u32 begin, u32 end) = 0;
   virtual const u8* window() const = 0;
-  // The session is read by this index from its next row on: the regions of all its heads.
+  // Makes the session be read by this index from its next row on: the regions of all its heads.
   virtual Result<void> put(u32 session, const std::byte* index) = 0;
-  // The session gets the index of another one.
+  // Gives the session the index of another one.
   virtual void copy(u32 from, u32 to) = 0;
 
  protected:

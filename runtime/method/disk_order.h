@@ -26,17 +26,17 @@ class DiskOrder {
 
   virtual void forget(const IndexSession& /*s*/) {}
   virtual void truncate(const IndexSession& /*s*/, u32 /*n_tokens*/) {}
-  // Those names of a head's cached slots that hold for its first n_tokens.
+  // Keeps those names of a head's cached slots that hold for its first n_tokens.
   virtual void truncate_cache(const IndexSession& /*s*/, u32 /*head*/, u32 n_tokens,
                               kv::SlotCache& cache) {
     cache.truncate(kForeign | n_tokens);
   }
-  // What a layer's heads asked last, [n_heads, head_dim] after RoPE: extents follow it.
+  // Notes what a layer's heads asked last, [n_heads, head_dim] after RoPE: extents follow it.
   virtual void note_query(u32 /*session*/, u32 /*cache_layer*/, const f32* /*q*/) {}
 
-  // A layer of what the session's job has trained.
+  // Lays out a layer of what the session's job has trained.
   virtual Result<void> lay_out(IndexSession& /*s*/, u32 /*cache_layer*/) { return {}; }
-  // Whether the layer's extents are there, or there is nothing to lay out.
+  // Returns whether the layer's extents are there, or there is nothing to lay out.
   virtual bool has_extents(const IndexSession& /*s*/, u32 /*cache_layer*/) const { return true; }
 
   // Bytes behind Reader::save()'s by which a later start finds a head's extent.

@@ -47,7 +47,7 @@ void IndexJobs::drop_job(IndexSession& s) {
   if (spare_user_ == &s) spare_user_ = nullptr;
 }
 
-// The index in use has to be made again, and nothing of it is there.
+// Begins to make the index in use again, of which nothing is there.
 void IndexJobs::begin_restoring(IndexSession& s) {
   drop_job(s);
   s.is_restoring = true;
@@ -65,9 +65,9 @@ void IndexJobs::take_over(IndexSession& s) {
   if (s.target == spare_ && spare_user_ == &s) std::swap(s.heads, spare_);
 }
 
-// What the session's job may fill. What a job has filled in the spare set of a session that does
-// not step any more is not used before it steps again, which may be never; made anew it is the
-// same.
+// Returns the set that the session's job may fill. One that a session filled in the spare set and
+// left, since it does not step any more, is not used before it steps again, which may be never;
+// made anew it is the same.
 Reader** IndexJobs::free_set(const IndexSession& s, bool is_due) const {
   if (s.life.is_dense()) return s.heads;
   if (spare_user_ == nullptr || spare_user_ == &s) return spare_;
@@ -83,8 +83,8 @@ bool IndexJobs::can_work(const IndexSession& s, bool is_due) const {
   return s.target != nullptr || free_set(s, is_due) != nullptr;
 }
 
-// As many a step as bring a job to its end before its index is used; beside a prompt only what is
-// more than the steps that are left could do, each its share of the whole job.
+// Returns as many units a step as bring a job to its end before its index is used; beside a prompt
+// only what is more than the steps that are left could do, each its share of the whole job.
 u32 IndexJobs::units_of_step(const IndexSession& s, u32 n_tokens, bool beside_prompt) const {
   const u32 n_left = n_units() - s.n_units_done;
   const u32 n_steps = std::max(s.life.active_at() - std::min(s.life.active_at(), n_tokens), 1u);
@@ -130,8 +130,8 @@ void IndexJobs::begin_filling(IndexSession& s, Reader** target) {
   }
 }
 
-// Of an index that is made again, layers that are there as a whole. All have been looked for before
-// the first one is made: what is written then takes nothing of what was found.
+// Passes layers of an index that is made again, where they are there as a whole. All have been
+// looked for before the first one is made: what is written then takes nothing of what was found.
 void IndexJobs::pass_found_layers(IndexSession& s) const {
   if (!s.is_restoring || s.n_units_found < n_units()) return;
   while (s.n_units_done < n_units() && saved_.has_layer(s, s.n_units_done) &&
@@ -140,7 +140,7 @@ void IndexJobs::pass_found_layers(IndexSession& s) const {
   }
 }
 
-// One that is not. Where the disk fails, all of it is made again.
+// Makes a layer that is not there. Where the disk fails, all of the index is made again.
 Result<void> IndexJobs::make_layer(IndexSession& s, u32 cache_layer) {
   const bool is_there = s.is_restoring && saved_.has_layer(s, cache_layer);
   if (!is_there) TARN_CHECK(train_layer(s, cache_layer));

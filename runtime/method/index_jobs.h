@@ -24,22 +24,22 @@ class IndexJobs {
   void init();
   u32 n_units() const;  // of a job; 0: the method trains nothing
   bool has_units_left(const IndexSession& s) const;
-  // Whether the job has made the index of so many rows.
+  // Returns whether the job has made the index of so many rows.
   bool is_made(const IndexSession& s, u32 n_rows) const;
-  // Whether the job has begun to fill the set that the index in use stands in.
+  // Returns whether the job has begun to fill the set that the index in use stands in.
   bool overwrites(const IndexSession& s) const;
 
   void begin_step() { ++step_idx_; }
   void note_ready(IndexSession& s) const { s.step_idx = step_idx_; }
   void start_job(IndexSession& s, u32 n_rows);
   void drop_job(IndexSession& s);
-  // A clustering that was triggered, of which nothing was done.
+  // Notes a clustering that was triggered, of which nothing was done.
   void await_clustering(IndexSession& s);
   void begin_restoring(IndexSession& s);
-  // The set that the job has filled comes into use.
+  // Takes the set that the job has filled into use.
   void take_over(IndexSession& s);
 
-  // Whether the session's job has units left, and a set to fill.
+  // Returns whether the session's job has units left, and a set to fill.
   bool can_work(const IndexSession& s, bool is_due) const;
   u32 units_of_step(const IndexSession& s, u32 n_tokens, bool beside_prompt) const;
   Result<void> run_units(IndexSession& s, u32 n, bool is_due);

@@ -129,14 +129,14 @@ void IndexMemory::init_caches() {
   }
 }
 
-// Of a session; empty where there is none.
+// Returns a session's caches; empty where there is none.
 std::span<kv::SlotCache> IndexMemory::caches(u32 session) const {
   if (caches_.empty()) return {};
   const u64 n_heads = args.shape->n_heads;
   return caches_.subspan(session * n_heads, n_heads);
 }
 
-// The memory of a session's caches, which are empty from now on.
+// Returns the memory of a session's caches, which are empty from now on.
 std::span<std::byte> IndexMemory::borrow_caches(u32 session) {
   const CachesShape& shape = args.caches_shape;
   const u64 n_heads = args.shape->n_heads;
@@ -183,7 +183,7 @@ KeyPages IndexMemory::key_pages(const kv::Sequence& sequence, u32 head, const Ke
           .head_dim = args.spec->head_dim};
 }
 
-// Rows on a device count as they begin, so nobody is told of an end there.
+// Ticks the host. Rows on a device count as they begin, so no end is told there.
 void IndexMemory::tick() const {
   const bool may_drop = args.host != nullptr && args.device == nullptr;
   if (may_drop) (void)args.host->tick(step::Pause::within_op);

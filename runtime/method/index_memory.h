@@ -1,4 +1,4 @@
-// What the classes of selection share: the memory of every session's index, and the way along a
+// Shared by the classes of selection: the memory of every session's index, and the way along a
 // layer's keys.
 //
 //   session   the life of its index, and a set of readers: one of every (cache layer, KV head).
@@ -65,16 +65,16 @@ struct IndexSession {
   store::Key used_key{};   // owns what was written of the index in use; zeros: nothing was
   store::Key job_key{};    // owns what the job writes
   store::Key named_key{};  // that a manifest names
-  // What the row of the step under way makes of the session, if it counts.
+  // The proposal of the step's row: what it makes of the session, if it counts.
   struct Proposal {
     IndexLife life{};          // behind the turn's end and the row
     Reader** heads = nullptr;  // that the row reads; nullptr: there is no row
     bool activates = false;    // the job's index comes into use
   } next{};
   bool is_restoring = false;  // the job makes the index in use again
-  bool is_stuck = false;      // the disk failed it where nobody waited: the next row tells
+  bool is_stuck = false;      // the disk failed it where no row waited: the next row tells
 
-  // Of what is written of the index that is being made.
+  // Returns the owner of what is written of the index that is being made.
   const store::Key& owner() const { return is_restoring ? used_key : job_key; }
 };
 
@@ -86,7 +86,7 @@ struct IndexSets {
   static IndexSets carve(Carver& carver, const SelectShape& shape);
 };
 
-// Of a worker; on a device's host what trains, and the pages, alone.
+// The scratch of a worker; on a device's host what trains, and the pages, alone.
 struct WorkerScratch {
   std::span<std::byte> search, train;
   std::span<u32> slots;
@@ -102,7 +102,7 @@ struct SelectScratch {
   static SelectScratch carve(Carver& carver, const SelectShape& shape);
 };
 
-// What a head of a layer chose of KV over memory and disk, and got.
+// The slots that a head of a layer chose of KV over memory and disk, and got.
 struct HeadFetch {
   u8* bytes;                                 // K and V, in the order of attention
   std::span<const u8*> pages;                // of them
@@ -115,8 +115,8 @@ struct HeadFetch {
   u32 n_chosen = 0, n_missing = 0;
   static HeadFetch carve(Carver& carver, const SelectShape& shape);
 };
-// And all its heads, with tables of what the mover and the extents are asked for. A clustering may
-// have used the memory since the layer before, so each layer carves it anew.
+// All heads of a layer, with tables of what the mover and the extents are asked for. A clustering
+// may have used the memory since the layer before, so each layer carves it anew.
 struct FetchMemory {
   std::span<HeadFetch> heads;  // [n_kv_heads], like the others
   std::span<std::span<const kv::WantedSlot>> wanted;
@@ -137,19 +137,19 @@ class IndexMemory {
 
   IndexSession& session(u32 idx) const { return sets_.sessions[idx]; }
   u32 idx_of(const IndexSession& s) const { return static_cast<u32>(&s - sets_.sessions.data()); }
-  // The set that belongs to no session.
+  // Returns the set that belongs to no session.
   Reader** spare_set() const;
-  // What the readers of a set have, one behind the other.
+  // Returns the regions of a set's readers, one behind the other.
   const std::byte* regions_of(Reader* const* set) const;
   DiskOrder& order() const { return *order_; }
   u32 extent_of(const IndexSession& s, u32 head) const {
     return idx_of(s) * args.shape->n_heads + head;
   }
-  // Of a session; empty where there is none.
+  // Returns a session's caches; empty where there is none.
   std::span<kv::SlotCache> caches(u32 session) const;
-  // The memory of a session's caches, which are empty from now on.
+  // Returns the memory of a session's caches, which are empty from now on.
   std::span<std::byte> borrow_caches(u32 session);
-  // The part of the caches' region that belongs to the extents.
+  // Returns the part of the caches' region that belongs to the extents.
   std::span<std::byte> extents_memory() const;
 
   WorkerScratch scratch(u32 worker_idx) const;

@@ -1,5 +1,6 @@
-// What a method of selection is. A reader is the index of one (cache layer, KV head) of a session,
-// and chooses the slots that this head reads. The table kMethods has a row for each method.
+// The interface of a method of selection. A reader is the index of one (cache layer, KV head) of a
+// session, and chooses the slots that this head reads. The table kMethods has a row for each
+// method.
 //
 //   memory   a reader is made in reader_bytes of the plan's memory, and has region_bytes() more
 //   thread   one at a time; heads are independent tasks, and so are the parts of a training
@@ -54,16 +55,17 @@ class Reader {
   virtual void forget() {}
   // Keeps what belongs to the slots before middle_end.
   virtual void truncate(u32 /*middle_end*/) {}
-  // Of the same method and shape.
+  // Copies a reader of the same method and shape.
   virtual void copy_from(const Reader& /*source*/) {}
-  // The first slot whose key it has not taken in. A method without an index returns slot_end.
+  // Returns the first slot whose key it has not taken in. A method without an index returns
+  // slot_end.
   virtual u32 n_taken(u32 slot_end) const { return slot_end; }
   // Takes in the keys from there up to slot_end. The scratch has room for a key, or what
   // TrainNeeds::scratch_bytes says.
   virtual void take_in(const kernels::CpuTable& /*table*/, const KeyPages& /*keys*/,
                        u32 /*slot_end*/, std::span<std::byte> /*scratch*/) {}
-  // All of the middle was taken in. Returns how many of args.slots it has written. `keys` are there
-  // for a method with Method::reads_keys alone.
+  // Chooses, when all of the middle was taken in. Returns how many of args.slots it has written.
+  // `keys` are there for a method with Method::reads_keys alone.
   virtual u32 choose(const SelectionArgs& args, const KeyPages& keys) const = 0;
 
   // ---- Of a trained method (Method::training) ---------------------------------------------------
@@ -71,7 +73,7 @@ class Reader {
   // Begins an index over the slots [slot_begin, slot_begin + n_rows), in place of any other.
   virtual void begin_training(u32 /*slot_begin*/, u32 /*n_rows*/) {}
   virtual void train(const TrainUnit& /*unit*/) {}
-  // All rows were trained, and are taken in.
+  // Ends a training: all rows were trained, and are taken in.
   virtual void end_training() {}
   // Rows that were trained; 0: there is no index.
   virtual u32 n_trained() const { return 0; }
@@ -87,7 +89,7 @@ class Reader {
   }
 };
 
-// What the plan reserves for a trained method, with a context of capacity_tokens.
+// The memory that the plan reserves for a trained method, with a context of capacity_tokens.
 struct TrainNeeds {
   u32 n_parts = 1;          // of a head's training, which are independent tasks
   u32 sample_rows_max = 0;  // evenly spaced over the rows; 0: no sample is taken
@@ -98,7 +100,7 @@ struct TrainNeeds {
   DeviceCodes codes{};  // where it chooses on a GPU by codes
 };
 
-// The i-th row of a sample of n_sample.
+// Returns the i-th row of a sample of n_sample.
 inline u32 sample_row(u32 i, u32 n_sample, u32 n_rows) {
   return static_cast<u32>(u64{i} * n_rows / n_sample);
 }

@@ -4,13 +4,13 @@
 
 namespace tarn::method {
 
-// Of what a later start may ask for; zeros where there is none.
+// Draws a key for what a later start may ask for; zeros where there is none.
 store::Key SavedIndexes::draw_key() const {
   if (memory_.extents() == nullptr || !args_.kv->tiers().outlives_us) return {};
   return memory_.extents()->draw_key();
 }
 
-// Where no manifest names them.
+// Erases the records where no manifest names them.
 void SavedIndexes::erase(const IndexSession& s, const store::Key& owner) {
   if (memory_.extents() == nullptr || owner == store::Key{} || owner == s.named_key) return;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
@@ -18,8 +18,8 @@ void SavedIndexes::erase(const IndexSession& s, const store::Key& owner) {
   }
 }
 
-// A layer's records, out of the memory of the session's caches. What finds no room there, or none
-// on the disk, is made again.
+// Keeps a layer's records, out of the memory of the session's caches. What finds no room there, or
+// none on the disk, is made again.
 void SavedIndexes::keep_layer(const IndexSession& s, u32 cache_layer) {
   kv::Extents* const extents = memory_.extents();
   if (extents == nullptr || s.owner() == store::Key{}) return;
@@ -44,7 +44,7 @@ void SavedIndexes::keep_layer(const IndexSession& s, u32 cache_layer) {
   extents->settle();
 }
 
-// Of an index that is made again: heads get what there is of them.
+// Gives heads of an index that is made again what there is of them.
 void SavedIndexes::find_layer(IndexSession& s, u32 cache_layer) {
   if (memory_.extents() == nullptr) return;
   const std::span<std::byte> memory = memory_.borrow_caches(memory_.idx_of(s));

@@ -1,4 +1,4 @@
-// What a training has made, on disk for a later start: where sessions are kept over a disk, a
+// The results of trainings, on disk for a later start: where sessions are kept over a disk, a
 // record of each head has what Reader::save() writes, and what its disk order adds. An index is
 // read back in the time of these bytes, where a training reads all KV several times.
 //
@@ -19,7 +19,7 @@ class SavedIndexes {
   void touch(const store::Key& owner);
   void keep_layer(const IndexSession& s, u32 cache_layer);
   void find_layer(IndexSession& s, u32 cache_layer);
-  // Whether all heads of the layer have an index.
+  // Returns whether all heads of the layer have an index.
   bool has_layer(const IndexSession& s, u32 cache_layer) const;
 
  private:

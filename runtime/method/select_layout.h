@@ -1,4 +1,4 @@
-// What selection needs beside the KV: an index of every (cache layer, KV head) of every session,
+// The memory of selection beside the KV: an index of every (cache layer, KV head) of every session,
 // one set more for an index that is rebuilt while the old one serves, and scratch of every worker.
 // The plan reserves it, the selector cuts it at the same places.
 #pragma once
@@ -17,7 +17,7 @@ namespace tarn::method {
 // attends itself: the host only makes indexes then.
 enum class KvPlace : u8 { memory, tiers, gpu };
 
-// What the sizes follow from, beside model and configuration.
+// The inputs that the sizes follow from, beside model and configuration.
 struct SelectInputs {
   u32 context_tokens = 0;  // whole pages
   u32 sessions_max = 0;
@@ -60,7 +60,7 @@ struct CachesShape {
   u64 bytes = 0;  // of all caches
   kv::ExtentShape extents{};
 };
-// Of extents, behind what they have for themselves.
+// The memory of extents' orders, behind what extents have for themselves.
 struct OrderMemory {
   std::span<u32> counters;  // [n_kv_heads, n_pairs], tokens of a layer's heads
   std::span<f32> queries;   // [sessions_max, n_cache_layers, n_heads * head_dim], asked last

@@ -23,7 +23,7 @@ struct KeyPages {
   u32 page_tokens;
   u32 head_dim;
   u64 stride_bytes = 0;  // from a key to the next one; 0: its V lies between
-  // The keys of n slots as f32 [n_slots, head_dim].
+  // Loads the keys of n slots as f32 [n_slots, head_dim].
   void load(const kernels::CpuTable& table, u32 slot_begin, u32 n_slots, f32* out) const;
 };
 
@@ -62,8 +62,8 @@ SelectionScratch carve_selection(const SelectionArgs& args, u32 lut_elems = 0);
 // Scores [n_heads, n] to what the n candidates are ranked by.
 const f32* rank_of(const SelectionArgs& args, const SelectionScratch& scratch, u32 n);
 
-// Each writes slots, and returns how many. Sinks, the chosen places of the middle, which ascend,
-// and the local window:
+// Writes slots, and returns how many. Sinks, the chosen tokens of the middle, which ascend, and the
+// local window:
 u32 compose_slots(const SelectionArgs& args, const u32* places, u32 n_places);
 // Sinks, the middle's part of chosen blocks, `first` the first of all, and the local window. Blocks
 // of the middle's ends may be cut, so as many whole ones as fit k always fit.

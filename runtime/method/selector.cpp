@@ -57,8 +57,8 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   if (keeps) truncate_heads(s);
 }
 
-// Of the index in use and of the job's, what the middle has lost. A row that did not count may have
-// coded more than the clustered rows of either.
+// Cuts, of the index in use and of the job's, what the middle has lost. A row that did not count
+// may have coded more than the clustered rows of either.
 void Selector::truncate_heads(IndexSession& s) {
   const bool has_own = jobs_.n_units() == 0 || !s.life.is_dense() || s.target == s.heads;
   const u32 middle_end = s.life.ranges().middle_end;
@@ -114,7 +114,7 @@ KeptIndex Selector::kept(u32 idx) const {
   return {.life = s.life.kept(), .turn_end = s.turn_end, .key = s.used_key};
 }
 
-// Whether the turn may have waited for what is under way.
+// Returns whether the turn may have waited for what is under way.
 static bool holds_together(const KeptIndex& kept, u32 n_slots) {
   if (kept.turn_end == 0) return true;
   const KeptLife& life = kept.life;
@@ -180,8 +180,8 @@ void Selector::end_turn(u32 idx, const kv::Sequence& sequence, u32 n_tokens) {
   if (!s.is_restoring) jobs_.await_clustering(s);
 }
 
-// What the turn's end, if one was left, and the row of this token make of the life. An index that
-// another one replaces before any row reads it is not made.
+// Proposes what the turn's end, if one was left, and the row of this token make of the life. An
+// index that another one replaces before any row reads it is not made.
 void Selector::propose(IndexSession& s, u32 n_tokens) {
   s.next = {.life = s.life};
   for (const u32 n : {s.turn_end, n_tokens}) {

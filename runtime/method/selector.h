@@ -1,4 +1,4 @@
-// What the engine calls of selection: which rows select, and by what index. The rows of generated
+// The engine's view of selection: which rows select, and by what index. The rows of generated
 // tokens select, one of a session at a time; those of a prefill attend to everything, as in
 // PQCache.
 //
@@ -42,21 +42,22 @@ class Selector {
   StepParts& parts() { return parts_; }
   std::span<std::byte> extents_memory() const { return memory_.extents_memory(); }
 
-  // A session begins anew, is cut, or becomes the copy of another one. Its index's records go with
-  // it, unless a manifest names them.
+  // Forgets the index of a session that begins anew, is cut, or becomes the copy of another one.
+  // Its records go with it, unless a manifest names them.
   void forget(u32 session);
   void truncate(u32 session, u32 n_tokens);
   void copy(u32 from, u32 to, const kv::Sequence& sequence);
-  // The owner of the records of the session's index; zeros: there is none. From note_named() on the
-  // manifest names that owner: records of the one before go, unless they are in use.
+  // Returns the owner of the records of the session's index; zeros: there is none. From
+  // note_named() on the manifest names that owner: records of the one before go, unless they are in
+  // use.
   store::Key codebooks_key(u32 session) const;
   void note_named(u32 session, const store::Key& key);
-  // The records are the last that an eviction takes.
+  // Makes the records the last that an eviction takes.
   void touch_codebooks(u32 session) { saved_.touch(codebooks_key(session)); }
 
-  // What a session's choices depend on beside its KV.
+  // Returns what a session's choices depend on beside its KV.
   KeptIndex kept(u32 session) const;
-  // Whether there is an index, or one that is being made.
+  // Returns whether there is an index, or one that is being made.
   bool has_index(u32 session) const;
   // Gives it to a session of n_tokens, of which n_slots are in the KV. Its index is read back or
   // made again in idle steps, or when its next row asks for it. False, and the index is forgotten,
@@ -64,10 +65,10 @@ class Selector {
   bool restore(u32 session, const kv::Sequence& sequence, const KeptIndex& kept, u32 n_slots,
                u32 n_tokens);
 
-  // The session's n_tokens are all in the KV, and its first token is about to be sampled. Triggers
-  // what is due, and clusters nothing yet.
+  // Ends a turn: the session's n_tokens are all in the KV, and its first token is about to be
+  // sampled. Triggers what is due, and clusters nothing yet.
   void end_turn(u32 session, const kv::Sequence& sequence, u32 n_tokens);
-  // A step begins, for which these sessions are ready; none has begun its row. A session that is
+  // Begins a step, for which these sessions are ready; none has begun its row. A session that is
   // not ready for two steps has stopped.
   void begin_step(std::span<const step::Ready> ready);
   // Before a row of a generated token, its session's n_tokens-th. Does a unit of the work that the
@@ -79,9 +80,10 @@ class Selector {
   // here, and counts at once; the rest is left to work_beside().
   Result<bool> begin_row(u32 session, const kv::Sequence& sequence, u32 n_tokens,
                          bool beside_prompt);
-  // The row of this step counts, if there is one.
+  // Makes the row of this step count, if there is one.
   void commit(u32 session);
-  // A unit of any session's. Fails where a device is lost; an error of the disk is the next row's.
+  // Returns whether a session has a unit to work on. Work fails where a device is lost; an error of
+  // the disk is the next row's.
   bool has_work() const { return is_on() && next_to_work() != nullptr; }
   Result<void> work();
   // With a device, while it computes a step: the work that the step's rows left; without any, a

@@ -124,7 +124,7 @@ Result<bool> StepParts::next_heads(u32* begin, u32* end) {
   return true;
 }
 
-// Of KV heads [begin, end).
+// Chooses for KV heads [begin, end).
 void StepParts::choose_of(const Layer& layer, u32 begin, u32 end) {
   args_.workers->run(end - begin, [&](u32 task_idx, u32 worker_idx) {
     const u32 kv_head = begin + task_idx;
@@ -140,7 +140,7 @@ void StepParts::choose_of(const Layer& layer, u32 begin, u32 end) {
   });
 }
 
-// What has landed is put into its place here, where all workers do it.
+// Takes what has landed to its rank here, where all workers do it.
 step::ChosenSlots StepParts::take_fetched(const Head& h, u32 worker_idx) {
   const HeadFetch& mine = memory_.fetch().heads[h.kv_head];
   const std::span<kv::SlotCache> of_session = memory_.caches(h.run.session);
@@ -161,8 +161,8 @@ step::ChosenSlots StepParts::take_fetched(const Head& h, u32 worker_idx) {
   return {.slots = slots, .pages = mine.pages.data(), .state = memory_.scratch(worker_idx).state};
 }
 
-// Of what was chosen the cache gives what it has; the rest is wanted of the extents, and of the
-// mover.
+// Splits what was chosen: the cache gives what it has; the rest is wanted of the extents, and of
+// the mover.
 void StepParts::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   const FetchMemory& table = memory_.fetch();
   HeadFetch& mine = table.heads[kv_head];
@@ -234,7 +234,8 @@ Result<void> StepParts::gather(const Layer& layer) {
   return args_.kv->gather(args);
 }
 
-// What extents could not give to KV heads [begin, end) comes from the groups. Of how many slots.
+// Fetches what extents could not give to KV heads [begin, end) from the groups; returns how many
+// slots.
 Result<u32> StepParts::fetch_lost(const Layer& layer, u32 begin, u32 end) {
   const FetchMemory& table = memory_.fetch();
   u32 n_lost = 0;

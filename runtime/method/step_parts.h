@@ -32,12 +32,13 @@ class StepParts final : public kv::PartSource {
   step::ChosenSlots choose(const Head& head, u32 worker_idx) override;
   step::DeviceRow take_device_row(const step::Run& run) override;
 
-  // Of the row that selects: groups of the middle, of which it reads chosen slots alone.
+  // Returns, for the row that selects, the groups of the middle of which it reads chosen slots
+  // alone.
   void offloaded_groups(u32 session, u32* begin, u32* end) const;
   // Slots that each of its heads attends to: sinks, local ones, and its budget of the middle.
   u32 n_read(u32 session) const;
 
-  // Of all workers together, since the last call.
+  // The effort of all workers together, since the last call.
   struct Spent {
     u64 select_ns = 0, gather_ns = 0;
     u64 kv_bytes = 0;  // of the slots attended to

@@ -94,7 +94,7 @@ KeptLife IndexLife::kept() const {
           .used_is_first = used_is_first_ && rows_used_ != 0 ? 1u : 0u};
 }
 
-// A trigger's rows end before its last token: whatever keeps that token keeps them.
+// Returns whether a trigger's rows end before its last token: whatever keeps that token keeps them.
 static bool ends_before(u32 n_rows, u32 trigger, u32 n_sinks) {
   return n_rows == 0 || u64{n_sinks} + n_rows < trigger;
 }

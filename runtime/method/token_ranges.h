@@ -15,8 +15,8 @@
 namespace tarn::method {
 
 using step::TokenRanges;
-// The middle never shrinks: where `local` has grown since, local fills up before anything is
-// evicted.
+// Splits tokens into ranges. The middle never shrinks: where `local` has grown since, local fills
+// up before anything is evicted.
 TokenRanges token_ranges(u32 n_tokens, u32 n_sinks, u32 n_local, u32 middle_end_before = 0);
 
 // How many tokens are chosen and how many are local, fixed when an index is built.
@@ -61,18 +61,18 @@ class IndexLife {
   IndexLife(const BudgetRule& rule, u32 code_bits, u32 index_delay_tokens = kDelayTokens)
       : rule_(rule), rows_min_(8u << code_bits), index_delay_tokens_(index_delay_tokens) {}
 
-  // The sequence has n_tokens now, the current one among them; called with ascending counts, once a
-  // step (after prefill: once for all of it), and again until it answers none.
+  // Notes that the sequence has n_tokens now, the current one among them; called with ascending
+  // counts, once a step (after prefill: once for all of it), and again until it answers none.
   IndexEvent advance(u32 n_tokens);
-  // What the first n_tokens leave of it: the state that advance() had with them, if the first index
-  // was triggered by then, and of several the last was in use; else nothing, and false. A job that
-  // was triggered later is off.
+  // Cuts to what the first n_tokens leave of it: the state that advance() had with them, if the
+  // first index was triggered by then, and of several the last was in use; else nothing, and false.
+  // A job that was triggered later is off.
   bool truncate(u32 n_tokens);
   void forget();
 
-  // What can be written down of it, and taken up again by a life of the same rule that has seen
-  // n_tokens, of which n_slots have keys. False, and nothing is changed, where no life of this rule
-  // can have been so: it is from a file.
+  // Returns what can be written down of it, and taken up again by a life of the same rule that has
+  // seen n_tokens, of which n_slots have keys. False, and nothing is changed, where no life of this
+  // rule can have been so: it is from a file.
   KeptLife kept() const;
   bool restore(const KeptLife& kept, u32 n_slots, u32 n_tokens);
 
@@ -80,14 +80,14 @@ class IndexLife {
   u32 k() const { return used_budget().k; }
   bool is_dense() const { return rows_used_ == 0; }
   bool is_clustering() const { return rows_pending_ != 0; }  // triggered, not active yet
-  // How many rows the job that was triggered last clusters, and when they come into use; and how
-  // many the index in use has clustered.
+  // Returns how many rows the job that was triggered last clusters, and when they come into use;
+  // and how many the index in use has clustered.
   u32 n_rows_clustering() const { return rows_pending_; }
   u32 n_rows_used() const { return rows_used_; }
   u32 active_at() const { return trigger_at_ + index_delay_tokens_; }
 
  private:
-  // Of the last trigger, if there is one.
+  // Returns the budget of the last trigger, if there is one.
   Budget used_budget() const {
     return budget(rule_, rows_pending_ != 0 ? trigger_at_ : used_trigger_);
   }

@@ -6,10 +6,10 @@ import re
 import subprocess
 
 CHECKED = ("kernels/", "platform/", "runtime/chat/", "runtime/config/", "runtime/control/",
-           "runtime/exec/", "runtime/kv/", "runtime/plan/", "runtime/step/", "runtime/store/",
-           "runtime/text/")
+           "runtime/exec/", "runtime/kv/", "runtime/method/", "runtime/plan/", "runtime/reuse/",
+           "runtime/step/", "runtime/store/", "runtime/text/", "tools/")
 # Here a comment above a function begins with a verb, too.
-VERB_ROOMS = ("runtime/exec/", "runtime/kv/", "runtime/step/")
+VERB_ROOMS = ("runtime/exec/", "runtime/kv/", "runtime/method/", "runtime/step/")
 
 NO_BEGINNING = re.compile(r"(?:Of|That|Those|Likewise|And|What|Whose)\b")
 NO_WORD = re.compile(r"\b(?:what of|whom|whoever|nobody|somebody)\b", re.I)

@@ -1,4 +1,4 @@
-// The parts of full attention: a run reads every slot of its KV, in windows of whole groups.
+// The parts of full attention: a run reads every slot of its KV, in pin sets of whole groups.
 //
 //   in place     all groups of a layer are one part, of any number of runs together
 //   over a disk  a part is as many groups as come to memory at a time, pinned until give_back()

@@ -1,4 +1,4 @@
-// What a clustering has made of one (layer, KV head), as bytes for a later start: centroids and
+// The result of clustering one (layer, KV head), as bytes for a later start: centroids and
 // codes of the rows that were clustered, and where in an extent (kv/extents.h) each pair's tokens
 // begin. It is the payload of a record of kind codebook.
 //
@@ -31,26 +31,26 @@ struct CodebookHead {
 };
 static_assert(sizeof(CodebookHead) == 48);
 
-// Of an index with one codebook and pairs of codes.
+// Counts the bytes of an index with one codebook and pairs of codes.
 u64 codebook_record_bytes(const PqShape& shape, u32 n_rows, u32 n_orders);
 // `firsts` [n_orders, n_pairs]. `out` has codebook_record_bytes() of the index's n_clustered().
 void write_codebook_record(const CodebookHead& head, const PqIndex& index,
                            std::span<const u32> firsts, std::span<std::byte> out);
-// The head and the places alone, into a record that was written without orders.
+// Writes the head and the indexes alone, into a record that was written without orders.
 void write_record_orders(const CodebookHead& head, const PqShape& shape,
                          std::span<const u32> firsts, std::span<std::byte> record);
-// The index gets the codebook, which has just been started, if it is of n_rows. Nothing if it is
+// Gives the index the codebook, which has just been started, if it is of n_rows. Nothing if it is
 // not, or does not hold; the index is as it was then.
 std::optional<CodebookHead> read_codebook_record(std::span<const std::byte> bytes, u32 n_rows,
                                                  PqIndex& index);
-// The head of a record that was read.
+// Returns the head of a record that was read.
 CodebookHead codebook_head(std::span<const std::byte> record);
-// The places of an order, out of a record that was read. `ranges` [n_pairs] is scratch. False where
-// they are not those of all tokens of the extent, each at a place of its own.
+// Reads where the pairs of an order begin, out of a record that was read. `ranges` [n_pairs] is
+// scratch. False where they are not those of all tokens of the extent, each at an index of its own.
 bool read_places(std::span<const std::byte> bytes, u32 order, const PqIndex& index,
                  std::span<u64> ranges, std::span<u32> firsts);
 
-// Of a row, as extents count them.
+// Returns a row's pair, as extents count them.
 inline u32 pair_of(const PqIndex& index, u32 row) {
   return u32{index.code(0, row)} * index.shape().n_padded() + index.code(1, row);
 }

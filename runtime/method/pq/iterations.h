@@ -18,7 +18,7 @@ namespace tarn::method {
 inline constexpr u32 kIterationsMin = 3;
 // T_max above; update_ps > 0. No clock is in it.
 u32 iterations_max(const LayerCost& cost, u32 n_rows, u32 n_sampled);
-// Of a clustering of n_rows: the configuration's number, or T_max.
+// Returns the iterations of a clustering of n_rows: the configuration's number, or T_max.
 u32 iterations(const SelectConfig& config, u32 n_rows);
 
 }  // namespace tarn::method

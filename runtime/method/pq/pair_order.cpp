@@ -11,7 +11,8 @@ namespace {
 
 constexpr u32 kSideMax = kernels::kPqPairSideMax;
 
-// Of one sub-space: its codes from the best to the worst, and how much their scores differ.
+// The ranking of one sub-space: its codes from the best to the worst, and how much their scores
+// differ.
 struct Ranking {
   std::array<u8, kSideMax> codes{};
   f32 spread = 0;
@@ -46,13 +47,13 @@ Ranking ranking_of(const Query& query, const f32* lut, u32 subspace, u32 side,
 
 constexpr u32 kNone = ~u32{0};
 
-// Of reading on from one to the next, or of asking anew; they may share a sector.
+// Returns the cost of reading on from one to the next, or of asking anew; they may share a sector.
 i32 step_cost(const WantedPair& from, const WantedPair& to, u32 order) {
   const i32 gap = static_cast<i32>(to.begin[order]) - static_cast<i32>(from.end[order]);
   return std::min(gap, static_cast<i32>(kRequestSectors));
 }
 
-// What it costs in an order, in sectors, beside what is read there anyway.
+// Returns what the pair costs in an order, in sectors, beside what is read there anyway.
 i32 cost_in(std::span<const WantedPair> pairs, u32 idx, u32 order) {
   const WantedPair& pair = pairs[idx];
   const u32 before = pair.before[order], behind = pair.behind[order];
@@ -105,8 +106,8 @@ void place_pairs(const PlacePairsArgs& args) {
   }
 }
 
-// All are in both orders at first; those for which it makes the most difference leave one of them
-// before the others do.
+// Chooses an order for each pair. All are in both orders at first; those for which it makes the
+// most difference leave one of them before the others do.
 void choose_orders(std::span<WantedPair> pairs, std::span<u32> scratch) {
   const std::span<u32> by = scratch.first(pairs.size());
   for (u32 i = 0; i < by.size(); ++i) by[i] = i;

@@ -34,7 +34,7 @@ struct PlacePairsArgs {
 };
 void place_pairs(const PlacePairsArgs& args);
 
-// What is wanted of a pair, in each of two orders: sectors [begin, end).
+// The wanted sectors of a pair, in each of two orders: [begin, end).
 struct WantedPair {
   std::array<u32, 2> begin{}, end{};
   std::array<u32, 2> before{}, behind{};  // neighbours that are wanted too

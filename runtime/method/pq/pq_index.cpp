@@ -36,7 +36,7 @@ void draw_rows(u64 n_rows, u32 n, u32* out) {
   }
 }
 
-// What train(), code() and take_in() work in.
+// The memory that train(), code() and take_in() work in.
 struct TrainScratch {
   f32* tile;    // [kTileTokens, head_dim]
   f32* row;     // [head_dim]
@@ -56,7 +56,7 @@ TrainScratch carve(Carver& carver, const PqShape& shape) {
           .codes = carver.take<u8>("", PqIndex::kTileTokens).data()};
 }
 
-// The dims of a key, or of a query, in the order of their places.
+// Orders the dims of a key, or of a query, by sub-space.
 void place(const PqShape& shape, const f32* row, f32* out) {
   const u32 n = shape.adjacent_dims, half = n / 2;
   for (u32 i = 0; i < half; ++i) {
@@ -133,7 +133,7 @@ void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
 void PqIndex::start(u32 slot_begin) {
   forget();
   slot_begin_ = slot_begin;
-  // A block that is not full is scored whole: what lies behind the last row is a code, too.
+  // A block that is not full is scored whole, so codes stand behind the last row, too.
   std::memset(codes_, 0, shape_.n_subspaces * row_bytes_);
   std::fill_n(counts_, n_pairs(shape_), 0u);
 }
@@ -145,7 +145,7 @@ void PqIndex::begin_codebook(u32 n_rows) {
   n_training_ = n_rows;
 }
 
-// The nearest centroids for keys out of load().
+// Finds the nearest centroids for keys out of load().
 void PqIndex::assign(const CpuTable& table, u32 subspace, const f32* keys, u32 n, u8* codes) const {
   table.pq_assign({.x = keys + u64{subspace} * shape_.dims(),
                    .x_stride = shape_.head_dim,

@@ -41,15 +41,16 @@ struct PqShape {
   constexpr u32 dims() const { return head_dim / n_subspaces; }
   constexpr u32 n_centroids() const { return 1u << code_bits; }
   constexpr u32 n_padded() const { return kernels::pq_padded(n_centroids()); }
-  // Of a query's head: its look-up tables, and itself, in the order of its places.
+  // Counts the f32 of a query's head: its look-up tables, and itself, in the order of its dims.
   constexpr u32 lut_elems() const { return n_subspaces * n_padded() + head_dim; }
-  // A token's scores follow from a pair of codes; the pairs are counted (kernels/pq/pq_pairs.h).
+  // Returns whether a token's scores follow from a pair of codes; the pairs are counted
+  // (kernels/pq/pq_pairs.h).
   constexpr bool has_pairs() const {
     return n_subspaces == 2 && n_padded() <= kernels::kPqPairSideMax;
   }
 };
 
-// Of the index of one KV head; head_dim must be a multiple of n_subspaces.
+// Returns the shape of one KV head's index; head_dim must be a multiple of n_subspaces.
 PqShape pq_shape(const SelectConfig& config, const KeyDims& keys, u32 capacity_tokens);
 
 // Where the parts lie in a region, in bytes from its begin; the codebook begins there.
@@ -75,10 +76,10 @@ class PqIndex {
   void init(const PqShape& shape, std::span<std::byte> region);
   // Forgets everything; row 0 is slot_begin.
   void start(u32 slot_begin);
-  // Likewise, but nothing may be read of it before start().
+  // Forgets likewise, but nothing may be read of it before start().
   void forget() { slot_begin_ = n_tokens_ = n_training_ = n_clustered_ = 0; }
 
-  // The codebook is made from the first n_rows slots. 2^b rows at least.
+  // Begins a codebook from the first n_rows slots. 2^b rows at least.
   void begin_codebook(u32 n_rows);
   struct Training {
     const kernels::CpuTable& table;
@@ -105,7 +106,7 @@ class PqIndex {
   void take_in(const kernels::CpuTable& table, const KeyPages& keys, u32 slot_end,
                std::span<std::byte> scratch);
 
-  // What begin_codebook(n_rows), train(), code() and end_codebook() have made, in bytes.
+  // Counts the bytes that begin_codebook(n_rows), train(), code() and end_codebook() have made.
   static u64 codebook_bytes(const PqShape& shape, u32 n_rows);
   void write_codebook(std::span<std::byte> out) const;  // of its n_clustered()
   // In place of these calls. False, and nothing is changed, where no codebook can be so.
@@ -122,8 +123,8 @@ class PqIndex {
   void score(const kernels::CpuTable& table, const Query& query, f32* lut, f32* scores,
              u64 stride) const;
 
-  // The k best rows by the softmax of their scores, summed over the group's heads, ascending; where
-  // the shape has pairs. scratch of kPqPairScratchBytes; out has room for k.
+  // Chooses the k best rows by the softmax of their scores, summed over the group's heads,
+  // ascending; where the shape has pairs. scratch of kPqPairScratchBytes; out has room for k.
   u32 choose_by_pairs(const kernels::CpuTable& table, const Query& query, u32 k, f32* lut,
                       void* scratch, u32* out) const;
   u32 choose(const SelectionArgs& args) const;
@@ -133,7 +134,7 @@ class PqIndex {
   u32 slot_begin() const { return slot_begin_; }
   u32 n_clustered() const { return n_clustered_; }  // rows; 0: there is no codebook yet
   u8 code(u32 subspace, u32 row) const;
-  // The region, which begins with the codebook [n_subspaces, dims, n_padded].
+  // Returns the region, which begins with the codebook [n_subspaces, dims, n_padded].
   const std::byte* region() const { return reinterpret_cast<const std::byte*>(centroids_); }
 
  private:

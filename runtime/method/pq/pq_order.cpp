@@ -22,7 +22,8 @@ DiskOrder* PqOrder::make(std::byte* at, IndexMemory* memory) {
   return new (at) PqOrder(memory);
 }
 
-// What the orders of a head's extent are chosen in, where each slot is wanted of another pair.
+// Counts the bytes in which the orders of a head's extent are chosen, where each slot is wanted of
+// another pair.
 u64 PqOrder::scratch_bytes(u64 n_slots) {
   constexpr u64 kAlignment = 64;
   return align_up(n_slots * sizeof(WantedPair), kAlignment) +
@@ -31,7 +32,7 @@ u64 PqOrder::scratch_bytes(u64 n_slots) {
          align_up(n_slots * sizeof(kv::ExtentWant), kAlignment);
 }
 
-// Those that a manifest names stay on the disk.
+// Forgets the session's extents. Extents that a manifest names stay on the disk.
 void PqOrder::forget(const IndexSession& s) {
   if (memory_.extents() == nullptr) return;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
@@ -86,8 +87,8 @@ KeyWindow PqOrder::extent_slots(const IndexSession& s) const {
           .slot_end = group_end * page_tokens};
 }
 
-// A layer's part of the middle that lies in whole groups, read once for each part of it that finds
-// room in the memory of the session's caches.
+// Lays out a layer's part of the middle that lies in whole groups, read once for each part of it
+// that finds room in the memory of the session's caches.
 Result<void> PqOrder::lay_out(IndexSession& s, u32 cache_layer) {
   kv::Extents* const extents = memory_.extents();
   if (extents == nullptr) return {};
@@ -151,7 +152,7 @@ void PqOrder::place_pairs(const IndexSession& s, u32 cache_layer, const KeyWindo
   });
 }
 
-// The tokens with places of one part, of all heads.
+// Writes the tokens of one part, of all heads.
 Result<void> PqOrder::write_part(const IndexSession& s, const Layout& layout) {
   kv::Extents* const extents = memory_.extents();
   const kv::ExtentShape& shape = extents->shape();
@@ -276,7 +277,7 @@ void PqOrder::name_slots(const NameArgs& args, std::span<const u32> chosen,
     const kv::ExtentHead& of = extents->head(extent);
     return slot >= of.slot_begin && slot < of.slot_end;
   };
-  // How many of each pair, and which pairs, in the extent's order.
+  // Counts how many of each pair, and which pairs, in the extent's order.
   std::ranges::fill(ends, 0u);
   u32 n_pairs = 0;
   for (u32 i = 0; i < n; ++i) {
@@ -303,7 +304,7 @@ void PqOrder::name_slots(const NameArgs& args, std::span<const u32> chosen,
   }
 }
 
-// Of places in order 0, ascending, those that are cheaper to read from order 1 become places there.
+// Moves tokens in order 0, ascending, to order 1 where they are cheaper to read there.
 void PqOrder::choose_orders(const NameArgs& args, std::span<const u32> chosen,
                             std::span<kv::ExtentWant> places) {
   const IndexSession& s = memory_.session(args.session);
@@ -352,7 +353,7 @@ void PqOrder::choose_orders(const NameArgs& args, std::span<const u32> chosen,
   std::ranges::copy(ordered, places.begin());
 }
 
-// A cut leaves places as they are where it is behind the extent.
+// Cuts the cache of a head. A cut behind the extent leaves the tokens' indexes as they are.
 void PqOrder::truncate_cache(const IndexSession& s, u32 head, u32 n_tokens, kv::SlotCache& cache) {
   const kv::Extents* const extents = memory_.extents();
   const u32 extent = extent_of(s, head);

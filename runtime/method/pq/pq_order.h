@@ -42,7 +42,7 @@ class PqOrder final : public DiskOrder {
     std::span<std::byte> memory;
   };
   u32 extent_of(const IndexSession& s, u32 head) const { return memory_.extent_of(s, head); }
-  // The slots of what the session's job has clustered that lie in whole groups.
+  // Returns the slots that the session's job has clustered and that lie in whole groups.
   KeyWindow extent_slots(const IndexSession& s) const;
   OrderMemory own_memory() const;
   std::span<u32> pair_counters(u32 kv_head) const;

@@ -41,7 +41,7 @@ class PqReader final : public Reader {
   u32 n_updates_ = 0;  // of the training under way, at most
 };
 
-// Of readers that are PQ's.
+// Returns the index of a reader that is PQ's.
 inline const PqIndex& pq_of(const Reader* reader) {
   return static_cast<const PqReader&>(*reader).index();
 }

@@ -16,7 +16,7 @@ class QuestReader final : public Reader {
   explicit QuestReader(const ReaderArgs& args);
   static u64 region_bytes(const SelectConfig& config, const KeyDims& keys, u32 capacity_tokens);
   void forget() override { n_slots_ = 0; }
-  // Of a page that is cut nothing stays: take_in() takes its slots in again.
+  // Drops a page that is cut: take_in() takes its slots in again.
   void truncate(u32 middle_end) override;
   void copy_from(const Reader& source) override;
   u32 n_taken(u32 slot_end) const override;

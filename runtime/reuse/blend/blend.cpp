@@ -201,7 +201,7 @@ Result<void> Blend::commit(const BlendTarget& target, const step::Run& run, step
   return {};
 }
 
-// Each time one page is lost at least, or there is another reason.
+// Gives a chunk up. Each time one page is lost at least, or there is another reason.
 bool Blend::lose_chunk() {
   source_.abandon();
   args_.kv->cut_lost(source_, /*keeps_whole_pages=*/true);

@@ -41,8 +41,8 @@ inline constexpr u32 kBlendId = 1;
 struct BlendSizes {
   const model::ModelSpec* spec = nullptr;
   u32 context_tokens = 0, page_tokens = 0, rows_max = 0, n_workers = 0;
-  // The first layer whose KV tells tokens apart, and the cache layers in front of it. All layers:
-  // there is none.
+  // Returns the first layer whose KV tells tokens apart, and the cache layers in front of it. All
+  // layers: there is none.
   u32 check_layer() const;
   u32 n_check_cache_layers() const;
 };
@@ -57,7 +57,7 @@ struct BlendMemory {
   static BlendMemory carve(Carver& carver, const BlendSizes& sizes);
 };
 
-// Whose prompt it is.
+// The session whose prompt it is.
 struct BlendTarget {
   u32 session = 0;
   kv::Sequence* sequence = nullptr;
@@ -84,8 +84,8 @@ class Blend {
   void close() { args_ = {}; }
   bool is_on() const { return args_.kv != nullptr; }
 
-  // The tokens of this part whose KV can be placed, of n_ids tokens that begin with first_id.
-  // Nothing where it is too short, or stands where it would be computed.
+  // Returns the tokens of this part whose KV can be transplanted, of n_ids tokens that begin with
+  // first_id. Nothing where it is too short, or stands where it would be computed.
   std::optional<Chunk> chunk_of(const ChunkSpan& part, u32 first_id, u32 n_ids) const;
 
   bool is_free() const { return session_ == kNobody; }
@@ -111,21 +111,22 @@ class Blend {
     std::optional<u32> first_id{};  // in place of the first of ids
     u32 check_layer = 0;            // of RunPart::check
   };
-  // The next n of n_ready() rows, rows_max at most, with KV placed around them.
+  // Gives the next n of n_ready() rows, rows_max at most, with KV transplanted around them.
   Result<Rows> take(const BlendTarget& target, u32 n, u32 rows_max);
-  // What is read from the disk while the step computes: the chunk behind the one under way.
+  // Returns what is read from the disk while the step computes: the chunk behind the one under way.
   const kv::Sequence* read_ahead() const {
     return !is_free() && loaded_ > at_ && loaded_ < n_chunks_ ? &source_ : nullptr;
   }
-  // What take() gave has been computed; of a check run V at the check layer.
+  // Commits what take() gave, which has been computed; of a check run V at the check layer.
   Result<void> commit(const BlendTarget& target, const step::Run& run, step::Rows v);
   // KV of the chunk could not be read. False: nothing more is to be tried.
   bool lose_chunk();
 
-  // Of the prompt under way: tokens whose KV was placed, and those that are computed anew.
+  // Counts, of the prompt under way, tokens whose KV was transplanted, and those that are computed
+  // anew.
   u32 n_placed() const { return n_tokens_ - n_chosen_; }
   u32 n_recomputed() const { return n_chosen_; }
-  // Of a token of the last prompt, from its first chunk to its last one: whether it was computed.
+  // Returns whether a token of the last prompt, from its first chunk to its last one, was computed.
   bool is_chosen(u32 token) const { return reuse::is_chosen(args_.memory.deviation[token]); }
 
  private:
@@ -150,7 +151,7 @@ class Blend {
   }
   void choose();
   Result<void> place(const BlendTarget& target, u32 from, u32 to);
-  // Of these tokens of the target.
+  // Transplants a layer's KV of these tokens of the target.
   Result<void> place_layer(const BlendTarget& target, u32 layer, ChunkSpan tokens);
   struct Page {
     u32 layer, idx, kv_head;

@@ -41,12 +41,13 @@ class Chunks {
     chunk.feed = n_feeds_;
     chunks_[n_++] = chunk;
   }
-  // The session has its first n_tokens only, of which the last one is computed in any case.
+  // Cuts to the session's first n_tokens, of which the last one is computed in any case.
   void truncate(u32 n_tokens) {
     while (n_ > 0 && chunks_[n_ - 1].end >= n_tokens) --n_;
   }
 
-  // Of the first feed whose last chunk ends behind n_slots; empty: there is none.
+  // Returns the chunks of the first feed whose last chunk ends behind n_slots; empty: there is
+  // none.
   std::span<const Chunk> behind(u32 n_slots) const {
     const std::span<const Chunk> all(chunks_.data(), n_);
     const auto first = std::ranges::find_if(all, [&](const Chunk& c) { return c.end > n_slots; });

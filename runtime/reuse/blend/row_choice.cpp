@@ -16,7 +16,7 @@ void each_placed(std::span<const Chunk> chunks, Fn&& fn) {
 
 }  // namespace
 
-// The bits of floats >= 0 ascend as they do.
+// Chooses rows by the bits of floats >= 0, which ascend as they do.
 u32 choose_rows(std::span<const Chunk> chunks, std::span<f32> deviation) {
   TARN_ASSERT(!chunks.empty());
   const auto bits = [&](u32 token) { return std::bit_cast<u32>(deviation[token]); };

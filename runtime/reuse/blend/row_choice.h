@@ -23,7 +23,7 @@ namespace tarn::reuse {
 // From the first chunk's begin to the last one's end; returns how many with placed KV are chosen.
 u32 choose_rows(std::span<const Chunk> chunks, std::span<f32> deviation);
 
-// What a measurement writes over the deviations of the chunks' tokens, >= +0.
+// A measurement that writes over the deviations of the chunks' tokens, >= +0.
 using ScoreRows = void (*)(std::span<const Chunk> chunks, std::span<f32> deviation);
 
 inline bool is_chosen(f32 deviation) { return std::signbit(deviation); }
