@@ -25,15 +25,12 @@ Decision Controller::decide_prompt(u32 n_tokens, u32 n_memory, u32 n_disk) {
 ChunkDecision Controller::decide_share(u32 n_tokens, u32 n_chunk_tokens, u32 n_on_disk,
                                        f64 least) const {
   const f64 pages = n_pages(facts_.is_adaptive ? n_on_disk : n_chunk_tokens);
-  ChunkDecision decision{.share = least, .least = least};
-  if (facts_.has_disk) {
-    decision = decide_chunks(facts_.costs,
-                             {.n_tokens = n_tokens,
-                              .n_requests = pages * facts_.page_requests,
-                              .n_bytes = pages * static_cast<f64>(facts_.page_bytes),
-                              .least = least},
-                             facts_.is_adaptive ? &state_ : nullptr);
-  }
+  ChunkDecision decision = decide_chunks(facts_.costs,
+                                         {.n_tokens = n_tokens,
+                                          .n_requests = pages * facts_.page_requests,
+                                          .n_bytes = pages * static_cast<f64>(facts_.page_bytes),
+                                          .least = least},
+                                         facts_.is_adaptive ? &state_ : nullptr);
   decision.n_chunk_tokens = n_chunk_tokens;
   decision.n_on_disk = n_on_disk;
   decision.is_adaptive = facts_.is_adaptive;

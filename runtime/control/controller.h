@@ -18,7 +18,6 @@ class Controller {
   struct Facts {
     Costs costs{};
     bool is_adaptive = false;
-    bool has_disk = false;
     u32 page_tokens = 0;
     u64 page_bytes = 0;     // of all layers
     u32 page_requests = 0;  // likewise
@@ -26,9 +25,7 @@ class Controller {
   void init(const Facts& facts) { *this = Controller(facts); }
   Controller() = default;
   // Whether KV on the disk may be computed instead.
-  bool knows_costs() const {
-    return facts_.has_disk && facts_.costs.has_prefill() && facts_.costs.has_disk();
-  }
+  bool knows_costs() const { return facts_.costs.has_prefill() && facts_.costs.has_disk(); }
   bool is_adaptive() const { return facts_.is_adaptive; }
 
   // A step that computed tokens [from, to) of a prompt and nothing else.

@@ -85,9 +85,10 @@ void Engine::note_opened(const Config& config) {
                  config.box.power_mode.data(), power.mode.data());
   }
   const u32 n_layers = model_.spec.n_cache_layers;
-  controller_.init({.costs = control::costs_of(config.box, n_layers, plan_.rows_max),
+  control::Costs costs = control::costs_of(config.box, n_layers, plan_.rows_max);
+  if (!kv_.has_tiers()) costs.request_s = costs.byte_s = 0;  // there is no disk
+  controller_.init({.costs = costs,
                     .is_adaptive = config.quality == QualityChoice::adaptive,
-                    .has_disk = kv_.has_tiers(),
                     .page_tokens = plan_.group_shape.page_tokens,
                     .page_bytes = n_layers * plan_.group_shape.group_bytes(),
                     .page_requests = kv::kLoadRequests * n_layers});

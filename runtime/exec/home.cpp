@@ -50,11 +50,8 @@ Result<void> TierHome::open_kv(kv::KvCache& kv, const kv::KvArgs& args, Carver& 
 }
 
 void Homes::choose(bool has_gpu, u32 n_frames) {
-  if (n_frames > 0) {
-    home_ = has_gpu ? &tiers_by_gpu_ : &tiers_;
-  } else {
-    home_ = has_gpu ? static_cast<Home*>(&device_) : &host_;
-  }
+  Home* const homes[2][2] = {{&host_, &tiers_}, {&device_, &tiers_by_gpu_}};
+  home_ = homes[has_gpu][n_frames > 0];
 }
 
 bool Homes::may_try_again() {

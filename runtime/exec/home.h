@@ -22,8 +22,9 @@ class Home {
   // first of `store`.
   virtual Result<void> open_kv(kv::KvCache& kv, const kv::KvArgs& args, Carver& store,
                                const kv::TierArgs& tiers) = 0;
-  // Returns what selection and blending do with KV where the host cannot reach it; nullptr: it can.
+  // Returns where selection has its keys and indexes.
   virtual method::DeviceIndexes* indexes() = 0;
+  // Returns what blending does with KV that the host cannot reach; nullptr: it can.
   virtual kv::ChunkDevice* chunks() = 0;
 
  protected:
@@ -37,11 +38,12 @@ class HostHome final : public Home {
   Result<void> reserve(const ProcessorArgs& args, const model::ModelDescription& model) override;
   Result<void> open_kv(kv::KvCache& kv, const kv::KvArgs& args, Carver& store,
                        const kv::TierArgs& tiers) override;
-  method::DeviceIndexes* indexes() override { return nullptr; }
+  method::DeviceIndexes* indexes() override { return &indexes_; }
   kv::ChunkDevice* chunks() override { return nullptr; }
 
  private:
   CpuProcessor& cpu_;
+  method::HostIndexes indexes_{};
   std::span<std::byte> groups_{};
 };
 
@@ -66,11 +68,12 @@ class TierHome final : public Home {
   Result<void> reserve(const ProcessorArgs& args, const model::ModelDescription& model) override;
   Result<void> open_kv(kv::KvCache& kv, const kv::KvArgs& args, Carver& store,
                        const kv::TierArgs& tiers) override;
-  method::DeviceIndexes* indexes() override { return nullptr; }
+  method::DeviceIndexes* indexes() override { return &indexes_; }
   kv::ChunkDevice* chunks() override { return nullptr; }
 
  private:
   Processor& processor_;
+  method::HostIndexes indexes_{};
   std::span<std::byte> frames_{};
   Log log_{};
 };

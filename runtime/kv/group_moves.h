@@ -12,6 +12,7 @@ namespace tarn::kv {
 
 class GroupMoves {
  public:
+  virtual bool exist() const = 0;
   // Makes room for a copy of the tail in all layers.
   virtual Result<void> make_room() = 0;
   // Makes room likewise, with one group of every layer pinned, until drop_hold(). `group` counts
@@ -22,6 +23,7 @@ class GroupMoves {
   virtual Result<void> make_writable(const Sequence& sequence, u32 n) = 0;
   virtual void plan_step(const step::Batch& batch, const Sequence* next) = 0;
   virtual void plan_later(const Sequence& sequence) = 0;
+  virtual u32 n_together(u32 n_runs) const = 0;
   virtual Result<u32> pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) = 0;
   virtual void unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) = 0;
   virtual void pump(u64 timeout_ns) = 0;
@@ -36,12 +38,14 @@ class GroupMoves {
 // Each group has its place for good: nothing waits or moves.
 class NoMoves final : public GroupMoves {
  public:
+  bool exist() const override { return false; }
   Result<void> make_room() override { return {}; }
   Result<void> hold(const Sequence&, u32) override { return {}; }
   void drop_hold() override {}
   Result<void> make_writable(const Sequence&, u32) override { return {}; }
   void plan_step(const step::Batch&, const Sequence*) override {}
   void plan_later(const Sequence&) override {}
+  u32 n_together(u32 n_runs) const override { return n_runs; }
   Result<u32> pin(const Sequence&, u32, u32 begin, u32 end) override { return end - begin; }
   void unpin(const Sequence&, u32, u32, u32) override {}
   void pump(u64) override {}

@@ -16,6 +16,7 @@ void KvCache::init(const KvArgs& args) {
   pool_.init(carver, sizes_.shape, sizes_.groups_max);
   secret_ = store::make_secret(args.entropy);
   init_pages(&secret_, nullptr);
+  tiers_.extents.init({}, {});
 }
 
 void KvCache::init_pages(const store::Secret* secret, Tiers* tiers) {

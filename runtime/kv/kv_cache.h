@@ -103,7 +103,7 @@ class KvCache {
   // rest goes on: a box answers though its disk is gone.
   Result<void> open_tiers(const TierArgs& args);
   void close();
-  bool has_tiers() const { return moves_ == &tiers_; }
+  bool has_tiers() const { return moves_->exist(); }
   Tiers& tiers() { return tiers_; }
   const Tiers& tiers() const { return tiers_; }
   GroupPool& pool() { return pool_; }
@@ -133,6 +133,8 @@ class KvCache {
   }
   // After plan_step(): all of this sequence is read by a later step, in the order of these calls.
   void plan_later(const Sequence& sequence) { moves_->plan_later(sequence); }
+  // Returns how many of n runs can have their groups pinned together: all, or one.
+  u32 n_together(u32 n_runs) const { return moves_->n_together(n_runs); }
   // Groups [begin, end) of a layer, or fewer; returns how many.
   Result<u32> pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
     return moves_->pin(sequence, cache_layer, begin, end);
@@ -140,7 +142,6 @@ class KvCache {
   void unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
     moves_->unpin(sequence, cache_layer, begin, end);
   }
-  Result<void> gather(const GatherArgs& args) { return tiers_.mover.gather(args); }
   // Notes why KV could not be read, the last time. The caller marks its run as failed.
   void note_failure(const Error& error) { error_ = error; }
   const Error& error() const { return error_; }

@@ -30,6 +30,7 @@ struct Tiers final : GroupMoves {
   bool outlives_us = false;  // records of pages may be asked for after it
   static void on_event(void* self, const store::Event& event);
 
+  bool exist() const override { return true; }
   Result<void> make_room() override { return mover.make_room(n_cache_layers); }
   Result<void> hold(const Sequence& sequence, u32 group) override;
   void drop_hold() override { mover.drop_hold(); }
@@ -38,6 +39,7 @@ struct Tiers final : GroupMoves {
   }
   void plan_step(const step::Batch& batch, const Sequence* next) override;
   void plan_later(const Sequence& sequence) override;
+  u32 n_together(u32) const override { return 1; }
   Result<u32> pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) override {
     return mover.pin(sequence, cache_layer, begin, end);
   }

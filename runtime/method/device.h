@@ -1,9 +1,12 @@
-// Choice on a device that holds the KV: the host makes indexes over keys that come from it, and a
-// finished one goes to it. From then on the device codes the keys that the middle gets.
+// Where selection has its keys and indexes. On a device that holds the KV rows choose there: the
+// host makes indexes over keys that come from it, and a finished one goes to it. From then on the
+// device codes the keys that the middle gets.
 //
 //   thread   the engine's
 //   errors   the device's; everything is lost then
 #pragma once
+
+#include <span>
 
 #include "kernels/pq/pq_codes.h"
 #include "platform/base/result.h"
@@ -23,12 +26,17 @@ struct DeviceCodes {
   bool exist() const { return n_subspaces > 0; }
 };
 
+// Where keys are read from and indexes are read by.
 class DeviceIndexes {
  public:
-  // Brings as many of the groups [begin, end) of a layer as the window holds, one behind the other
-  // from window() on; returns how many.
+  // Returns whether rows choose on a device.
+  virtual bool is_on_device() const = 0;
+  // Brings as many of the groups [begin, end) of a layer, which are pinned, as the window holds;
+  // returns how many.
   virtual Result<u32> fetch(const kv::Sequence& sequence, u32 cache_layer, u32 begin, u32 end) = 0;
-  virtual const u8* window() const = 0;
+  // Sets where the host reads pages [begin, end) of a KV head, which were brought.
+  virtual void pages(const kv::Sequence& sequence, u32 cache_layer, u32 kv_head, u32 begin, u32 end,
+                     std::span<const u8*> out) const = 0;
   // Makes the session be read by this index from its next row on: the regions of all its heads.
   virtual Result<void> put(u32 session, const std::byte* index) = 0;
   // Gives the session the index of another one.
@@ -36,6 +44,19 @@ class DeviceIndexes {
 
  protected:
   ~DeviceIndexes() = default;
+};
+
+// Keys and indexes lie where the host reads them.
+class HostIndexes final : public DeviceIndexes {
+ public:
+  bool is_on_device() const override { return false; }
+  Result<u32> fetch(const kv::Sequence&, u32, u32 begin, u32 end) override { return end - begin; }
+  void pages(const kv::Sequence& sequence, u32 cache_layer, u32 kv_head, u32 begin, u32 end,
+             std::span<const u8*> out) const override {
+    sequence.pages(cache_layer, kv_head, begin, end, out);
+  }
+  Result<void> put(u32, const std::byte*) override { return {}; }
+  void copy(u32, u32) override {}
 };
 
 }  // namespace tarn::method

@@ -167,16 +167,8 @@ KeyPages IndexMemory::key_pages(const kv::Sequence& sequence, u32 head, const Ke
                                 const u8** pages) const {
   const u32 n_kv_heads = args.spec->n_kv_heads;
   const u32 n_groups = window.group_end - window.group_begin;
-  if (args.device == nullptr) {
-    sequence.pages(head / n_kv_heads, head % n_kv_heads, window.group_begin, window.group_end,
-                   {pages + window.group_begin, n_groups});
-  } else {
-    const kv::GroupShape& group = args.shape->in.group;
-    const u8* page = args.device->window() + head % n_kv_heads * group.page_bytes();
-    for (u32 i = 0; i < n_groups; ++i) {
-      pages[window.group_begin + i] = page + i * group.group_bytes();
-    }
-  }
+  args.device->pages(sequence, head / n_kv_heads, head % n_kv_heads, window.group_begin,
+                     window.group_end, {pages + window.group_begin, n_groups});
   return {.type = args.shape->in.kv_type,
           .pages = pages,
           .page_tokens = args.shape->in.group.page_tokens,
@@ -185,12 +177,12 @@ KeyPages IndexMemory::key_pages(const kv::Sequence& sequence, u32 head, const Ke
 
 // Ticks the host. Rows on a device count as they begin, so no end is told there.
 void IndexMemory::tick() const {
-  const bool may_drop = args.host != nullptr && args.device == nullptr;
+  const bool may_drop = args.host != nullptr && !args.device->is_on_device();
   if (may_drop) (void)args.host->tick(step::Pause::within_op);
 }
 
 kv::Extents* IndexMemory::extents() const {
-  if (args.kv == nullptr || !args.kv->has_tiers()) return nullptr;
+  if (args.kv == nullptr) return nullptr;
   kv::Extents& extents = args.kv->tiers().extents;
   return extents.is_on() ? &extents : nullptr;
 }

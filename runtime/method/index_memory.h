@@ -40,7 +40,7 @@ struct SelectorArgs {
   WorkerPool* workers = nullptr;
   Clock* clock = nullptr;
   kv::KvCache* kv = nullptr;
-  DeviceIndexes* device = nullptr;  // KV on a device, which chooses; nullptr: the host does
+  DeviceIndexes* device = nullptr;
   std::span<std::byte> indexes{};
   std::span<std::byte> caches{};  // of chosen slots; empty: none
   std::span<std::byte> scratch{};
@@ -186,10 +186,8 @@ Result<void> IndexMemory::each_window(const kv::Sequence& sequence, u32 cache_la
   const u32 page_tokens = args.shape->in.group.page_tokens;
   const u32 group_end = static_cast<u32>(ceil_div(slot_end, page_tokens));
   for (u32 begin = slot_begin / page_tokens; begin < group_end;) {
-    TARN_TRY(u32 n, args.kv->pin(sequence, cache_layer, begin, group_end));
-    if (args.device != nullptr) {
-      TARN_TRY(n, args.device->fetch(sequence, cache_layer, begin, group_end));
-    }
+    TARN_TRY(const u32 n_pinned, args.kv->pin(sequence, cache_layer, begin, group_end));
+    TARN_TRY(const u32 n, args.device->fetch(sequence, cache_layer, begin, begin + n_pinned));
     fn(KeyWindow{.group_begin = begin,
                  .group_end = begin + n,
                  .slot_begin = std::max(slot_begin, begin * page_tokens),

@@ -98,9 +98,7 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   }
   s.n_coded = source.n_coded;
   s.n_counted = source.n_counted;
-  if (args_.device != nullptr && jobs_.n_units() > 0 && !s.life.is_dense()) {
-    args_.device->copy(from, to);
-  }
+  if (jobs_.n_units() > 0 && !s.life.is_dense()) args_.device->copy(from, to);
 }
 
 bool Selector::has_index(u32 idx) const {
@@ -125,7 +123,6 @@ static bool holds_together(const KeptIndex& kept, u32 n_slots) {
 bool Selector::restore(u32 idx, const kv::Sequence& sequence, const KeptIndex& kept, u32 n_slots,
                        u32 n_tokens) {
   if (!is_on()) return false;
-  TARN_ASSERT(args_.device == nullptr);  // what keeps sessions has its KV in the host's frames
   forget(idx);
   IndexSession& s = memory_.session(idx);
   if (!holds_together(kept, n_slots)) return false;
@@ -158,9 +155,9 @@ void Selector::commit(u32 idx) {
   if (s.n_rows != s.life.n_rows_clustering()) jobs_.await_clustering(s);
 }
 
-// To the device that chooses by it, if there is one.
+// Sends it to the device that chooses by it.
 Result<void> Selector::send_index(IndexSession& s) {
-  if (args_.device == nullptr || jobs_.n_units() == 0) return {};
+  if (jobs_.n_units() == 0) return {};
   TARN_CHECK(args_.device->put(memory_.idx_of(s), memory_.regions_of(s.heads)));
   const TokenRanges ranges = s.life.ranges();
   s.n_coded = s.n_counted = s.heads[0]->n_taken(ranges.middle_end) - ranges.middle_begin;
@@ -208,7 +205,7 @@ void Selector::begin_step(std::span<const step::Ready> ready) {
 Result<bool> Selector::make_index(u32 idx, u32 n_tokens, bool beside_prompt) {
   if (!is_on()) return false;
   IndexSession& s = memory_.session(idx);
-  if (args_.device != nullptr) return false;
+  if (args_.device->is_on_device()) return false;
   s.is_stuck = false;
   propose(s, n_tokens);
   const bool is_due = s.is_restoring || s.next.activates;
@@ -237,7 +234,7 @@ Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_to
   if (s.next.activates) TARN_CHECK(jobs_.run_units(s, jobs_.n_units(), /*is_due=*/true));
   const bool activates = s.next.activates, selects = !s.next.life.is_dense();
   s.next.heads = activates && s.target != nullptr ? s.target : s.heads;
-  if (args_.device == nullptr) return selects;
+  if (!args_.device->is_on_device()) return selects;
   commit(idx);
   if (activates) TARN_CHECK(send_index(s));
   if (jobs_.can_work(s, /*is_due=*/false))
@@ -257,7 +254,8 @@ Result<void> Selector::work() {
   if (s == nullptr) return {};
   const Result<void> worked = jobs_.run_units(*s, 1, /*is_due=*/false);
   s->is_stuck = !worked.has_value();
-  return args_.device != nullptr ? worked : Result<void>();
+  const bool is_lost = !worked && worked.error().status == Status::device_lost;
+  return is_lost ? worked : Result<void>();
 }
 
 bool Selector::has_units_due() const {
@@ -268,7 +266,6 @@ bool Selector::has_units_due() const {
 }
 
 Result<void> Selector::work_beside() {
-  TARN_ASSERT(args_.device != nullptr);
   bool was_due = false;
   for (u32 idx = 0; idx < args_.shape->in.sessions_max; ++idx) {
     IndexSession& s = memory_.session(idx);

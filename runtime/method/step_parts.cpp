@@ -5,10 +5,9 @@
 namespace tarn::method {
 
 void StepParts::begin(std::span<step::Run> runs, u32 cache_layer, const f32* query) {
-  if (whole_.in_place()) return;
   step::Run& run = runs[0];
   if (wants_query(run)) memory_.order().note_query(run.session, cache_layer, query);
-  if (!run.selects || run.state == step::RunState::failed) return;
+  if (!fetches(run) || run.state == step::RunState::failed) return;
   const Result<void> chosen = begin_layer({&run, cache_layer, query});
   if (!chosen) (void)whole_.goes_on(run, fail(chosen.error()));
 }
@@ -16,14 +15,14 @@ void StepParts::begin(std::span<step::Run> runs, u32 cache_layer, const f32* que
 bool StepParts::next(std::span<step::Run> runs, u32 cache_layer, u32 group_end,
                      step::KvPart& part) {
   step::Run& run = runs[0];
-  if (whole_.in_place() || !run.selects) return whole_.next(runs, cache_layer, group_end, part);
+  if (!fetches(run)) return whole_.next(runs, cache_layer, group_end, part);
   if (run.state == step::RunState::failed) return false;
   return whole_.goes_on(run, next_heads(&part.head_begin, &part.head_end));
 }
 
 void StepParts::give_back(std::span<const step::Run> runs, u32 cache_layer,
                           const step::KvPart& part) {
-  if (!runs[0].selects) whole_.give_back(runs, cache_layer, part);
+  if (!fetches(runs[0])) whole_.give_back(runs, cache_layer, part);
 }
 
 u32 StepParts::choose_slots(const Head& h, const KeyPages& keys, std::span<u32> slots,
@@ -47,7 +46,7 @@ void StepParts::note_attended(Spent& spent, u64 n_slots) const {
 }
 
 step::ChosenSlots StepParts::choose(const Head& h, u32 worker_idx) {
-  if (args_.kv->has_tiers()) return take_fetched(h, worker_idx);
+  if (fetches(h.run)) return take_fetched(h, worker_idx);
   const u64 start_ns = args_.clock->now_ns();
   const WorkerScratch mine = memory_.scratch(worker_idx);
   const u32 head = h.cache_layer * args_.spec->n_kv_heads + h.kv_head;
@@ -231,7 +230,7 @@ Result<void> StepParts::gather(const Layer& layer) {
                       .wanted = table.wanted,
                       .out = table.out};
   offloaded_groups(layer.run->session, &args.offloaded_begin, &args.offloaded_end);
-  return args_.kv->gather(args);
+  return args_.kv->tiers().mover.gather(args);
 }
 
 // Fetches what extents could not give to KV heads [begin, end) from the groups; returns how many
@@ -270,7 +269,6 @@ u32 StepParts::n_read(u32 idx) const {
 }
 
 step::DeviceRow StepParts::take_device_row(const step::Run& run) {
-  TARN_ASSERT(args_.device != nullptr);
   IndexSession& s = memory_.session(run.session);
   TARN_ASSERT(!s.life.is_dense());
   const TokenRanges ranges = s.life.ranges();

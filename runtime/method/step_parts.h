@@ -50,6 +50,8 @@ class StepParts final : public kv::PartSource {
   Spent take_spent();
 
  private:
+  // Returns whether the slots that it chooses come from a disk.
+  bool fetches(const step::Run& run) const { return run.selects && args_.kv->has_tiers(); }
   struct alignas(64) OfWorker {
     Spent spent{};
   };

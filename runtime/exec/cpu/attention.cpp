@@ -34,7 +34,10 @@ void CpuAttention::count_kv(const step::Batch& batch) {
 void CpuAttention::attend_runs(const Attended& a) {
   kv::PartSource& source = *args_.parts;
   const u32 last_row = a.runs.back().row_begin + a.runs.back().n_rows - 1;
-  const u32 n_groups = static_cast<u32>(ceil_div(a.batch.visible[last_row], args_.page_tokens));
+  u32 n_visible = 0;
+  for (const step::Run& run : a.runs)
+    n_visible = std::max(n_visible, a.batch.visible[run.row_begin + run.n_rows - 1]);
+  const u32 n_groups = static_cast<u32>(ceil_div(n_visible, args_.page_tokens));
   source.begin(a.runs, a.cache_layer, from_row(a.q, last_row).data);
   for (step::KvPart part{};
        !tasks_.is_abandoned() && source.next(a.runs, a.cache_layer, n_groups, part);) {

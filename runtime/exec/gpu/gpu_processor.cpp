@@ -37,9 +37,9 @@ Result<void> load_kernels(Device& device, const kernels::GpuTable& table) {
 }  // namespace
 
 ArenaUse GpuProcessor::arena_use(Reserve* system, Device* device, const DeviceFacts& planned) {
-  pin_arena(reach_->is_pinned || !planned.host_register);
+  if (!planned.host_register) pin_arena(true);
   pinned_.use(device);
-  return {.reserve = reach_->is_pinned ? &pinned_ : system, .for_device = true};
+  return {.reserve = reach_->reserve(system, &pinned_), .for_device = true};
 }
 
 Result<void> GpuProcessor::reserve(const ProcessorArgs& args, const model::ModelDescription& model,

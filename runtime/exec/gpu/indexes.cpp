@@ -39,6 +39,15 @@ Result<u32> GpuIndexes::fetch(const kv::Sequence& sequence, u32 cache_layer, u32
   return n;
 }
 
+// Reads the window's groups, one behind the other.
+void GpuIndexes::pages(const kv::Sequence&, u32, u32 kv_head, u32 begin, u32 end,
+                       std::span<const u8*> out) const {
+  const kv::GroupShape& group = step_.sizes().group;
+  const u8* page =
+      reinterpret_cast<const u8*>(step_.host().keys.data()) + kv_head * group.page_bytes();
+  for (u32 i = 0; i < end - begin; ++i) out[i] = page + i * group.group_bytes();
+}
+
 Result<void> GpuIndexes::put(u32 session, const std::byte* index_bytes) {
   step_.device().copy_in(index(session), {index_bytes, step_.sizes().index_bytes}, step_.stream());
   TARN_CHECK(or_lost(step_.progress().finish()));  // the host's bytes may change from now on

@@ -16,10 +16,10 @@ class GpuIndexes final : public method::DeviceIndexes {
   Result<void> open();
   void close();
 
+  bool is_on_device() const override { return true; }
   Result<u32> fetch(const kv::Sequence& sequence, u32 cache_layer, u32 begin, u32 end) override;
-  const u8* window() const override {
-    return reinterpret_cast<const u8*>(step_.host().keys.data());
-  }
+  void pages(const kv::Sequence& sequence, u32 cache_layer, u32 kv_head, u32 begin, u32 end,
+             std::span<const u8*> out) const override;
   Result<void> put(u32 session, const std::byte* index) override;
   void copy(u32 from, u32 to) override;
 

@@ -6,13 +6,9 @@ namespace tarn::kv {
 
 bool WholeParts::next(std::span<step::Run> runs, u32 cache_layer, u32 group_end,
                       step::KvPart& part) {
-  if (in_place()) {
-    const bool is_first = part.group_end == 0;
-    part = {.group_end = ~u32{0}, .head_end = ~u32{0}};
-    return is_first;
-  }
   step::Run& run = runs[0];
   if (run.state == step::RunState::failed) return false;
+  part.head_end = ~u32{0};  // in place heads choose of it
   part.group_begin = part.group_end;
   if (part.group_begin == group_end) return false;
   const Result<u32> n = kv_.pin(*run.sequence, cache_layer, part.group_begin, group_end);

@@ -16,7 +16,7 @@ class WholeParts final : public PartSource {
   explicit WholeParts(KvCache* kv) : kv_(*kv) {}
 
   u32 n_together(std::span<const step::Run> runs) const override {
-    return in_place() ? static_cast<u32>(runs.size()) : 1;
+    return kv_.n_together(static_cast<u32>(runs.size()));
   }
   bool wants_query(const step::Run& /*run*/) const override { return false; }
   void begin(std::span<step::Run> /*runs*/, u32 /*cache_layer*/, const f32* /*query*/) override {}
@@ -27,7 +27,6 @@ class WholeParts final : public PartSource {
   step::ChosenSlots choose(const Head& head, u32 worker_idx) override;
   step::DeviceRow take_device_row(const step::Run& run) override;
 
-  bool in_place() const { return !kv_.has_tiers(); }
   // Returns whether the run has another part. A failure of the disk ends the run, and is noted.
   bool goes_on(step::Run& run, const Result<bool>& has_part);
 
