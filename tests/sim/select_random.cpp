@@ -35,12 +35,14 @@ bool keeps(u64 seed) { return seed / 7 % 2 == 1; }
 
 // Every second life is by a trained method.
 const char* method_of(u64 seed) {
-  const auto is_so = [&](const MethodRow& row) {
-    return row.streams && row.trains == (seed / 3 % 2 == 0);
+  const auto share = [&](const MethodRow& row) -> u64 {
+    return row.streams && row.trains == (seed / 3 % 2 == 0) ? row.n_lives : 0;
   };
-  u64 n = seed / 6 % static_cast<u64>(std::ranges::count_if(kMethodRows, is_so));
-  const auto* row = std::ranges::find_if(
-      kMethodRows, [&](const MethodRow& each) { return is_so(each) && n-- == 0; });
+  u64 n_all = 0;
+  for (const MethodRow& row : kMethodRows) n_all += share(row);
+  u64 n = seed / 6 % n_all;
+  const MethodRow* row = kMethodRows;
+  for (; n >= share(*row); ++row) n -= share(*row);
   return row->name;
 }
 

@@ -12,10 +12,11 @@ struct MethodRow {
   const char* name;
   bool trains = false;   // by a training of its own, which sessions keep
   bool streams = false;  // over memory and disk
+  u32 n_lives = 1;       // of the random lives by trained methods, or of the others: its share
 };
 // clang-format off
 inline constexpr MethodRow kMethodRows[] = {
-    {.name = "pq", .trains = true, .streams = true},
+    {.name = "pq", .trains = true, .streams = true, .n_lives = 3},
     {.name = "oracle"},
     {.name = "quest", .streams = true},
     {.name = "window", .streams = true},
