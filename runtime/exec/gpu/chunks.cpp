@@ -28,7 +28,7 @@ void GpuChunks::read(u32 cache_layer, u32 first_slot, u32 n, f32* k, f32* v) {
                                               .v_stride = d_kv});
 }
 
-Result<void> GpuChunks::place(const Move& move) {
+Result<void> GpuChunks::transplant(const Move& move) {
   step_.set_mode(GpuStep::Mode::eager);
   send_table(step_.sizes().source_table(), *move.source);
   send_table(move.session, *move.target);
@@ -38,13 +38,13 @@ Result<void> GpuChunks::place(const Move& move) {
     part.source_slot += done;
     part.slot += done;
     part.n = n;
-    place_rows(part);
+    transplant_rows(part);
     TARN_CHECK(or_lost(step_.finish()));  // the state's memory is the next rows'
   }
   return {};
 }
 
-void GpuChunks::place_rows(const Move& move) {
+void GpuChunks::transplant_rows(const Move& move) {
   const model::ModelSpec& spec = step_.spec();
   step_.place_state(move.n);
   const GpuState& state = step_.on_host();

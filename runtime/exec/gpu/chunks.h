@@ -13,13 +13,13 @@ namespace tarn::exec {
 class GpuChunks final : public kv::ChunkDevice {
  public:
   explicit GpuChunks(GpuStep* step) : step_(*step) {}
-  Result<void> place(const Move& move) override;
+  Result<void> transplant(const Move& move) override;
   Result<step::Rows> values(kv::Sequence& source, u32 cache_layer, u32 first_slot, u32 n) override;
 
  private:
   void send_table(u32 table, kv::Sequence& sequence);
   void read(u32 cache_layer, u32 first_slot, u32 n, f32* k, f32* v);
-  void place_rows(const Move& move);
+  void transplant_rows(const Move& move);
   kernels::GpuPages source_pages(u32 cache_layer) const;
 
   GpuStep& step_;

@@ -45,7 +45,7 @@ struct GpuSizes {
   u32 n_staged = 0;             // stripes on their way at a time; 0: KV lies on the device
   u32 n_stripe_groups = 0;      // groups of a stripe
   u32 n_stripes = 0;            // stripes of every layer that stay on the device
-  bool blends = false;          // KV of prompts' chunks is placed (reuse/blend/blend.h)
+  bool blends = false;          // KV of prompts' chunks is transplanted (reuse/blend/blend.h)
 
   u32 pages_max() const { return context_tokens / group.page_tokens; }
   u32 choosing_rows() const { return n_choosing; }

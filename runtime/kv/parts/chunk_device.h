@@ -22,7 +22,7 @@ class ChunkDevice {
     u32 n = 0;
     u32 distance = 0;  // that K is turned by, in positions
   };
-  virtual Result<void> place(const Move& move) = 0;
+  virtual Result<void> transplant(const Move& move) = 0;
   // V of n slots, rows of a step at most, [n, n_kv_heads * head_dim] of the host, until the next
   // call.
   virtual Result<step::Rows> values(Sequence& source, u32 cache_layer, u32 first_slot, u32 n) = 0;

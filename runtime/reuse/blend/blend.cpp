@@ -11,7 +11,7 @@ namespace {
 
 constexpr u32 kNoChunk = ~u32{0};
 constexpr u32 kPageTokensMax = 256;
-// Slots that are placed for each row that a step has room for: placing 16 takes less than a row.
+// Slots that are transplanted for each row that a step has room for: 16 takes less than a row.
 constexpr u32 kSlotsARow = 16;
 
 f32 deviation_of(f64 sum) { return sum >= 0 ? static_cast<f32>(sum) : HUGE_VALF; }
@@ -175,7 +175,7 @@ Result<Blend::Rows> Blend::take(const BlendTarget& target, u32 n, u32 rows_max) 
     args_.memory.slots[n_rows++] = slot;
   }
   TARN_CHECK(kv.reserve_frames(*target.sequence, slot - begin));
-  TARN_CHECK(place(target, std::max(begin, chunk().begin), slot));
+  TARN_CHECK(transplant(target, std::max(begin, chunk().begin), slot));
   if (slot == chunk().end && at_ + 1 < n_chunks_) {
     load(target, at_ + 1);
     static_cast<void>(reserve());  // at once, or another session gets what the last chunk had
@@ -217,12 +217,12 @@ Result<void> Blend::compare(u32 first_token, u32 n, step::Rows v) {
   const u32 begin = std::max(first_token, chunk().begin), end = first_token + n;
   if (begin >= end) return {};
   if (args_.device != nullptr) {
-    TARN_TRY(const step::Rows placed,
+    TARN_TRY(const step::Rows transplanted,
              args_.device->values(source_, layer, source_slot(begin), end - begin));
     const u32 d_kv = spec.n_kv_heads * spec.head_dim;
     for (u32 token = begin; token < end; ++token) {
       args_.memory.deviation[token] = deviation_of(squared_distance(
-          from_row(v, token - first_token).data, from_row(placed, token - begin).data, d_kv));
+          from_row(v, token - first_token).data, from_row(transplanted, token - begin).data, d_kv));
     }
     return {};
   }
@@ -246,19 +246,19 @@ Result<void> Blend::compare(u32 first_token, u32 n, step::Rows v) {
   return {};
 }
 
-// ---- Place --------------------------------------------------------------------------------------
+// ---- Transplant ---------------------------------------------------------------------------------
 
-Result<void> Blend::place(const BlendTarget& target, u32 from, u32 to) {
+Result<void> Blend::transplant(const BlendTarget& target, u32 from, u32 to) {
   if (from >= to) return {};
   const u32 distance = chunk().begin - n_bos();
   if (args_.device != nullptr) {  // what is chosen is computed over it, later in the same step
-    return args_.device->place({.source = &source_,
-                                .source_slot = source_slot(from),
-                                .target = target.sequence,
-                                .session = target.session,
-                                .slot = from,
-                                .n = to - from,
-                                .distance = distance});
+    return args_.device->transplant({.source = &source_,
+                                     .source_slot = source_slot(from),
+                                     .target = target.sequence,
+                                     .session = target.session,
+                                     .slot = from,
+                                     .n = to - from,
+                                     .distance = distance});
   }
   kernels::rope_table({.positions = &distance,
                        .n_rows = 1,
@@ -268,12 +268,12 @@ Result<void> Blend::place(const BlendTarget& target, u32 from, u32 to) {
                        .sin = args_.memory.sin.data()});
   args_.kv->plan_step({}, &source_);
   for (u32 layer = 0; layer < args_.sizes.spec->n_cache_layers; ++layer) {
-    TARN_CHECK(place_layer(target, layer, {from, to}));
+    TARN_CHECK(transplant_layer(target, layer, {from, to}));
   }
   return {};
 }
 
-Result<void> Blend::place_layer(const BlendTarget& target, u32 layer, ChunkSpan tokens) {
+Result<void> Blend::transplant_layer(const BlendTarget& target, u32 layer, ChunkSpan tokens) {
   const u32 n_kv_heads = args_.sizes.spec->n_kv_heads, page_tokens = args_.sizes.page_tokens;
   const u32 page_end = static_cast<u32>(ceil_div(source_slot(tokens.end), page_tokens));
   u32 n = 0;
@@ -281,14 +281,15 @@ Result<void> Blend::place_layer(const BlendTarget& target, u32 layer, ChunkSpan 
     TARN_TRY(n, args_.kv->pin(source_, layer, page, page_end));
     args_.workers->run(n * n_kv_heads, [&](u32 task_idx, u32 worker_idx) {
       const Page own{layer, page + task_idx / n_kv_heads, task_idx % n_kv_heads};
-      place_page(target, own, tokens, worker_idx);
+      transplant_page(target, own, tokens, worker_idx);
     });
     args_.kv->unpin(source_, layer, page, page + n);
   }
   return {};
 }
 
-void Blend::place_page(const BlendTarget& target, Page page, ChunkSpan tokens, u32 worker_idx) {
+void Blend::transplant_page(const BlendTarget& target, Page page, ChunkSpan tokens,
+                            u32 worker_idx) {
   const model::ModelSpec& spec = *args_.sizes.spec;
   const u32 page_tokens = args_.sizes.page_tokens;
   const u32 begin = std::max(page.idx * page_tokens, source_slot(tokens.begin));
@@ -299,16 +300,17 @@ void Blend::place_page(const BlendTarget& target, Page page, ChunkSpan tokens, u
     if (is_chosen(token)) continue;
     slots[at - begin] = target.sequence->slot_for_write(page.layer, page.kv_head, token);
   }
-  place_kv({.table = args_.table,
-            .type = args_.kv_type,
-            .head_dim = spec.head_dim,
-            .n_rot = spec.n_rot,
-            .pairs = spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent,
-            .cos = args_.memory.cos.data(),
-            .sin = args_.memory.sin.data()},
-           args_.kv->pool().page(source_.group(page.layer, page.idx), page.kv_head),
-           begin % page_tokens, std::span(slots).first(end - begin),
-           Carver::row(args_.memory.scratch, args_.workers->n_workers(), worker_idx));
+  transplant_kv(
+      {.table = args_.table,
+       .type = args_.kv_type,
+       .head_dim = spec.head_dim,
+       .n_rot = spec.n_rot,
+       .pairs = spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent,
+       .cos = args_.memory.cos.data(),
+       .sin = args_.memory.sin.data()},
+      args_.kv->pool().page(source_.group(page.layer, page.idx), page.kv_head), begin % page_tokens,
+      std::span(slots).first(end - begin),
+      Carver::row(args_.memory.scratch, args_.workers->n_workers(), worker_idx));
 }
 
 }  // namespace tarn::reuse

@@ -5,8 +5,8 @@
 //   check   All tokens go through the layers in front of the check layer, in a sequence of these
 //           layers. There the V of a chunk's tokens is compared with the chunk's own.
 //   choose  Over all chunks at once (row_choice.h).
-//   rows    Chunk by chunk KV is placed (placed_kv.h), and the chosen tokens are computed, as rows
-//           of a prefill whose other slots are there already. A row sees all slots before it.
+//   rows    Chunk by chunk KV is transplanted (transplant.h), and the chosen tokens are computed,
+//           as rows of a prefill whose other slots are there already. A row sees all before it.
 //
 // Layer 0 depends on token and position alone, so the check layer's V is exact. With a share of 0
 // or 1 nothing is checked. A share of 1 computes every row, with the bits of a prefill.
@@ -25,8 +25,8 @@
 #include "runtime/kv/kv_cache.h"
 #include "runtime/kv/parts/chunk_device.h"
 #include "runtime/model/model_spec.h"
-#include "runtime/reuse/blend/placed_kv.h"
 #include "runtime/reuse/blend/row_choice.h"
+#include "runtime/reuse/blend/transplant.h"
 
 namespace tarn::lab {
 class Probe;
@@ -106,8 +106,9 @@ class Blend {
   struct Rows {
     step::RunPart part{};
     kv::Sequence* sequence = nullptr;
-    std::span<const u32> ids{};    // of the slots that come next
-    std::span<const u32> slots{};  // of RunPart::own: where the rows are; none: KV was placed alone
+    std::span<const u32> ids{};  // of the slots that come next
+    std::span<const u32>
+        slots{};  // of RunPart::own: where the rows are; none: KV was transplanted alone
     std::optional<u32> first_id{};  // in place of the first of ids
     u32 check_layer = 0;            // of RunPart::check
   };
@@ -150,13 +151,13 @@ class Blend {
     ids[0] = before;
   }
   void choose();
-  Result<void> place(const BlendTarget& target, u32 from, u32 to);
+  Result<void> transplant(const BlendTarget& target, u32 from, u32 to);
   // Transplants a layer's KV of these tokens of the target.
-  Result<void> place_layer(const BlendTarget& target, u32 layer, ChunkSpan tokens);
+  Result<void> transplant_layer(const BlendTarget& target, u32 layer, ChunkSpan tokens);
   struct Page {
     u32 layer, idx, kv_head;
   };
-  void place_page(const BlendTarget& target, Page page, ChunkSpan tokens, u32 worker_idx);
+  void transplant_page(const BlendTarget& target, Page page, ChunkSpan tokens, u32 worker_idx);
   Result<void> compare(u32 first_token, u32 n, step::Rows v);
 
   Args args_{};

@@ -5,7 +5,7 @@
 //
 //   feed      chunks that were fed together are blended together: which tokens are computed anew is
 //             one choice over all of them
-//   place     a chunk at its own prefix is no chunk: its KV is exact where it stands
+//   first     a chunk at its own prefix is no chunk: its KV is exact where it stands
 //   thread    the engine's
 #pragma once
 
@@ -18,7 +18,7 @@
 namespace tarn::reuse {
 
 struct Chunk {
-  u32 begin = 0, end = 0;  // tokens of the session whose KV can be placed
+  u32 begin = 0, end = 0;  // tokens of the session whose KV can be transplanted
   u32 feed = 0;
   f32 recompute = 0;  // the share of them that is computed anew, 0 to 1
   u32 n_tokens() const { return end - begin; }

@@ -1,4 +1,4 @@
-// Which tokens of a blended prompt are computed anew: of those with placed KV the share whose
+// Which tokens of a blended prompt are computed anew: of those with transplanted KV the share whose
 // values differ most from what the prompt would give them, and all others (CacheBlend,
 // arXiv:2405.16444, sections 4.2 and 4.3).
 //
@@ -6,8 +6,8 @@
 // filters anew in each layer. Of the two this one is kept because it is as good
 // (runtime/DECISIONS.md), and lets the chosen tokens be ordinary rows of a prefill.
 //
-//   deviation   f32, by token: the sum over KV heads and dims of (V - placed V)^2, >= +0
-//   number      floor(recompute * placed tokens), over all chunks; ties go to the earlier token
+//   deviation   f32, by token: the sum over KV heads and dims of (V - transplanted V)^2, >= +0
+//   number      floor(recompute * transplanted tokens), over all chunks; ties: the earlier token
 //   choice      stands in the signs of the deviations: a token with a negative one, -0 too, is
 //               computed
 //   time        32 passes over the tokens; no memory
@@ -20,7 +20,8 @@
 
 namespace tarn::reuse {
 
-// From the first chunk's begin to the last one's end; returns how many with placed KV are chosen.
+// From the first chunk's begin to the last one's end; returns how many with transplanted KV are
+// chosen.
 u32 choose_rows(std::span<const Chunk> chunks, std::span<f32> deviation);
 
 // A measurement that writes over the deviations of the chunks' tokens, >= +0.

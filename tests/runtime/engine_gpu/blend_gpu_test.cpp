@@ -2,13 +2,13 @@
 //         tokens whose V differs most are computed. A share of 1 is a prefill. Neighbours, slices,
 //         selection, a second blend and KV over a disk change no token.
 // Method  an emulated GPU, whose memory the host can read: a chunk's own pages, put through the
-//         CPU's place_kv, beside the session's; the logits beside those of a CPU.
+//         CPU's transplant_kv, beside the session's; the logits beside those of a CPU.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/rope/rope.h"
-#include "runtime/reuse/blend/placed_kv.h"
+#include "runtime/reuse/blend/transplant.h"
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 #include "tests/support/sim_disk.h"
 
@@ -110,7 +110,7 @@ std::vector<u8> turned(const GpuEngine& gpu, kernels::KvType type, const u8* sou
                        .sin = sin.data()});
   std::vector<u8> out(2 * kernels::kv_vector_bytes(type, spec.head_dim));
   u8* const slots[] = {out.data()};
-  reuse::place_kv(
+  reuse::transplant_kv(
       {.table = *kernels::cpu_table_select("auto"),
        .type = type,
        .head_dim = spec.head_dim,

@@ -1,6 +1,6 @@
 // KV of a chunk that was computed elsewhere, put where the chunk stands now: K is turned by the
 // distance, V is copied. A score depends on the distance of its two positions alone, so K is what
-// the chunk's tokens would have at their new places (Su et al. 2021, arXiv:2104.09864, section
+// the chunk's tokens would have at their new positions (Su et al. 2021, arXiv:2104.09864, section
 // 3.4.2), up to the rounding of its type.
 //
 //   frequencies   the model's effective ones, as its forward pass has them; dims >= n_rot stay
@@ -26,8 +26,8 @@ struct KvTurn {
 
 // Slots [from, from + slots.size()) of a source's page; slots[i] is where the i-th one's K and V
 // go, nullptr: nowhere. `scratch` is f32 [slots.size(), head_dim].
-void place_kv(const KvTurn& turn, const u8* source_page, u32 from, std::span<u8* const> slots,
-              std::span<f32> scratch);
+void transplant_kv(const KvTurn& turn, const u8* source_page, u32 from, std::span<u8* const> slots,
+                   std::span<f32> scratch);
 
 f64 squared_distance(const f32* a, const f32* b, u32 n);
 // Returns the sum over the dims of one head of (v - the V of this slot)^2, in f64.

@@ -1,4 +1,4 @@
-#include "runtime/reuse/blend/placed_kv.h"
+#include "runtime/reuse/blend/transplant.h"
 
 #include <cstring>
 
@@ -13,8 +13,8 @@ const u8* slot_of(kernels::KvType type, u32 head_dim, const u8* page, u32 slot) 
 
 }  // namespace
 
-void place_kv(const KvTurn& turn, const u8* source_page, u32 from, std::span<u8* const> slots,
-              std::span<f32> scratch) {
+void transplant_kv(const KvTurn& turn, const u8* source_page, u32 from, std::span<u8* const> slots,
+                   std::span<f32> scratch) {
   const u64 vector_bytes = kernels::kv_vector_bytes(turn.type, turn.head_dim);
   const auto source = [&](u64 i) {
     return slot_of(turn.type, turn.head_dim, source_page, from + static_cast<u32>(i));
@@ -54,9 +54,9 @@ f64 squared_distance(const f32* a, const f32* b, u32 n) {
 
 f64 value_deviation(kernels::KvType type, u32 head_dim, const f32* v, const u8* source_page,
                     u32 slot, std::span<f32> scratch) {
-  const u8* placed = slot_of(type, head_dim, source_page, slot);
+  const u8* stored = slot_of(type, head_dim, source_page, slot);
   kernels::dequantize_row(kernels::kv_tensor_type(type),
-                          placed + kernels::kv_vector_bytes(type, head_dim), head_dim,
+                          stored + kernels::kv_vector_bytes(type, head_dim), head_dim,
                           scratch.data());
   return squared_distance(v, scratch.data(), head_dim);
 }
