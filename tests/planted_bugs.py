@@ -14,8 +14,8 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FORWARD = "runtime/exec/forward.cpp"
-OPS = "runtime/exec/cpu/ops.cpp"
 BACKEND = "runtime/exec/cpu/cpu_backend.cpp"
+ATTENTION = "runtime/exec/cpu/attention.cpp"
 ROPE = "kernels/rope/rope_table.cpp"
 
 # A guard: the program, and the file of it whose cases must turn red.
@@ -28,17 +28,17 @@ CALLERS = ("test_runtime_api", "*many_callers_test.cpp")
 
 # name, file, the right line, the wrong one: mistakes in the forward pass
 BUGS_OF_THE_MODEL = [
-    ("rope pair order", OPS,
+    ("rope pair order", BACKEND,
      "spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent",
      "spec.rope_halves ? kernels::RopePairs::adjacent : kernels::RopePairs::halves"),
     ("rope factors ignored", ROPE, "factors != nullptr ? f64{factors[i]} : 1.0",
      "factors != nullptr ? 1.0 : 1.0"),
     ("rope exponent", ROPE, "-2.0 * i / n_rot", "-2.0 * i / (n_rot + 2)"),
-    ("keys not rotated", OPS, "rope_heads(k, n, args_.spec->n_kv_heads);",
+    ("keys not rotated", BACKEND, "rope_heads(k, n, args_.spec->n_kv_heads);",
      "rope_heads(k, 0, args_.spec->n_kv_heads);"),
-    ("gqa map", BACKEND, "run.sequence->pages(a.cache_layer, kv_head,",
+    ("gqa map", ATTENTION, "run.sequence->pages(a.cache_layer, kv_head,",
      "run.sequence->pages(a.cache_layer, (kv_head + 1) % n_kv_heads,"),
-    ("missing scale", BACKEND, "1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim))", "1.0f"),
+    ("missing scale", ATTENTION, "1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim))", "1.0f"),
     ("gate and up swapped", FORWARD, "backend.swiglu(b.gate, b.up,",
      "backend.swiglu(b.up, b.gate,"),
     ("norm epsilon", FORWARD,
@@ -128,4 +128,5 @@ def main():
     sys.exit(n_failed != 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -110,6 +110,8 @@ SAMPLES = [
     ("top-level", "notes.txt", "x\n"),
     ("test-header", "tests/runtime/kv_test.cpp", "// Goal    only that.\n"),
     ("package", "tests/CMakeLists.txt", "tarn_require_header(x.h libx-dev)\n"),
+    ("planted", "tests/planted_bugs.py",
+     'BUGS = [("life", "a bug", "runtime/engine/engine.h", "no such line", "")]\n'),
     ("comment", "runtime/kv/bad.cpp", CPP + "\n// Of a group: its bytes.\nint n;\n"),
     ("comment", "runtime/kv/bad.cpp", CPP + "\n// What a group has.\nint n;\n"),
     ("comment", "runtime/kv/bad.cpp", CPP + "int n = 0;  // that nob" + "ody reads\n"),
