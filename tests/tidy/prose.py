@@ -1,15 +1,17 @@
 """The rules of prose that a machine can check: comments, commit subjects, the changelog, decisions.
 
-tidy.py runs them with its own. The rules of comments count in the rooms of CHECKED.
+tidy.py runs them with its own. offenders.txt lists the files whose comments still break a rule,
+`path rule count` a line. A count above the list's is a finding, and so is one below it: the list
+only shrinks. The rooms of DONE have no line there. `prose.py ROOT` prints the list as it would be.
 """
 import re
 import subprocess
+import sys
 
-CHECKED = ("kernels/", "platform/", "runtime/chat/", "runtime/config/", "runtime/control/",
-           "runtime/exec/", "runtime/kv/", "runtime/method/", "runtime/plan/", "runtime/reuse/",
-           "runtime/step/", "runtime/store/", "runtime/text/", "tools/")
-# Here a comment above a function begins with a verb, too.
-VERB_ROOMS = ("runtime/exec/", "runtime/kv/", "runtime/method/", "runtime/step/")
+LIST = "tests/tidy/offenders.txt"
+DONE = ("runtime/exec/", "runtime/kv/", "runtime/method/", "runtime/step/")
+SKIPPED = ("runtime/engine/",)  # until its new parts are in
+VERB_ROOMS = DONE  # here a comment above a function begins with a verb, too
 
 NO_BEGINNING = re.compile(r"(?:Of|That|Those|Likewise|And|What|Whose)\b")
 NO_WORD = re.compile(r"\b(?:what of|whom|whoever|nobody|somebody)\b", re.I)
@@ -67,11 +69,35 @@ def offences(tree, path):
                                          "a verb, or `Returns`")
 
 
+def counted(tree):
+    """{(path, rule): [(line, what is wrong), ...]} of the tree."""
+    found = {}
+    for path in (path for path in tree.sources() if not path.startswith(SKIPPED)):
+        for rule, line, what in offences(tree, path):
+            found.setdefault((path, rule), []).append((line, what))
+    return found
+
+
+def listed(tree):
+    """{(path, rule): count} of the list."""
+    rows = (tree.text(LIST) or "").splitlines() if LIST in tree.files else []
+    rows = [row.split() for row in rows if not row.startswith("#")]
+    return {(path, rule): int(count) for path, rule, count in rows}
+
+
 def of_comments(tree, rule):
-    for path in tree.sources(*CHECKED):
-        for name, line, what in offences(tree, path):
-            if name == rule:
+    found, allowed = counted(tree), listed(tree)
+    for path, name in sorted(set(found) | set(allowed)):
+        here, n = found.get((path, name), []), allowed.get((path, name), 0)
+        if name != rule:
+            continue
+        if len(here) > n:
+            for line, what in here:
                 yield path, line, what
+        elif len(here) < n:
+            yield LIST, 1, f"{path} has {len(here)} now, and {n} here: the list only shrinks"
+        elif n and path.startswith(DONE):
+            yield LIST, 1, f"{path} is of a room that is done"
 
 
 def check_comments(tree):
@@ -143,3 +169,14 @@ RULES = {
     "changelog": check_changelog,
     "decisions": check_decisions,
 }
+
+
+def main():
+    import tidy
+    print("# Files whose comments break a rule of prose.py: path, rule, count. Only to shrink.")
+    for (path, rule), found in sorted(counted(tidy.Tree(sys.argv[1])).items()):
+        print(path, rule, len(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -116,6 +116,8 @@ SAMPLES = [
     ("comment", "runtime/kv/bad.cpp", CPP + "\n// What a group has.\nint n;\n"),
     ("comment", "runtime/kv/bad.cpp", CPP + "int n = 0;  // that nob" + "ody reads\n"),
     ("comment", "runtime/kv/bad.cpp", CPP + "\n// Counts, for wh" + "om it asks.\nint n();\n"),
+    ("comment", "tests/tidy/offenders.txt", "tests/platform/mem_test.cpp comment 1\n"),
+    ("comment", "tests/tidy/offenders.txt", "tests/gone.cpp comment 1\n"),
     ("comment-verb", "runtime/kv/bad.cpp", CPP + "\n// Whether it is there.\nbool is_there() {\n"),
     ("comment-verb", "runtime/kv/bad.cpp",
      CPP + "\n// The first group\n// of all.\ntemplate <class T>\nT C::first(u32 n) const;\n"),
@@ -186,6 +188,13 @@ class TidyTest(unittest.TestCase):
         calls = "\n".join(c for rule, _, c in SAMPLES if rule == "banned-call")
         for pattern, _, _ in tidy.BANNED_CALLS:
             self.assertRegex(calls, pattern)
+
+    def test_the_list_of_offenders_allows_its_count_alone(self):
+        bad = ("tests/bad.cpp", "// Of a group: its bytes.\nint n;\n\n// What a group has.\nint m;\n")
+        for count, expected in ((1, ["comment"]), (2, []), (3, ["comment"])):
+            with self.subTest(count=count):
+                offenders = ("tests/tidy/offenders.txt", f"tests/bad.cpp comment {count}\n")
+                self.assertEqual(rules_broken(bad, offenders), expected)
 
     def test_subjects_of_commits(self):
         for subject, is_allowed in SUBJECTS:
