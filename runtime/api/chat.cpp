@@ -116,7 +116,8 @@ int32_t feed_chat(const Way& way, tarn_session* session, const char* messages_js
       },
       [recompute = chat.recompute](Engine& engine, SessionIdx idx, const Ids& ids) -> Result<void> {
         TARN_TRY(const service::ChunkList chunks, service::chunks_of(engine, ids, recompute));
-        return engine.feed_chat(idx, {.ids = ids.ids, .notes = ids.notes}, chunks.parts());
+        return engine.sessions().feed_chat(idx, {.ids = ids.ids, .notes = ids.notes},
+                                           chunks.parts());
       });
 }
 

@@ -82,7 +82,7 @@ int32_t feed_parts(const Way& way, tarn_session* session, const tarn_part* parts
       way, [all, flags](TextDesk& desk) { return encode(desk, all, flags); },
       [recompute](Engine& engine, SessionIdx idx, const Ids& ids) -> Result<void> {
         TARN_TRY(const service::ChunkList chunks, service::chunks_of(engine, ids, recompute));
-        return engine.feed(idx, ids.ids, chunks.parts());
+        return engine.sessions().feed(idx, ids.ids, chunks.parts());
       });
 }
 

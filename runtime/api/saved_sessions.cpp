@@ -55,13 +55,15 @@ int32_t read_all(tarn_session* session, const tarn_ingest_options& options) {
 }
 
 int32_t keep(const Way& way, tarn_session* session, const char* name) {
-  return on_session(way, session, name == nullptr ? kNoName : Refusal(),
-                    [name](Engine& engine, SessionIdx idx) { return engine.autosave(idx, name); });
+  return on_session(
+      way, session, name == nullptr ? kNoName : Refusal(),
+      [name](Engine& engine, SessionIdx idx) { return engine.sessions().autosave(idx, name); });
 }
 
 int32_t save(const Way& way, tarn_session* session, const char* name) {
-  return on_session(way, session, name == nullptr ? kNoName : Refusal(),
-                    [name](Engine& engine, SessionIdx idx) { return engine.save(idx, name); });
+  return on_session(
+      way, session, name == nullptr ? kNoName : Refusal(),
+      [name](Engine& engine, SessionIdx idx) { return engine.sessions().save(idx, name); });
 }
 
 int32_t restore(const Way& way, tarn_engine* engine, const tarn_session_options* options,
@@ -77,7 +79,7 @@ int32_t restore(const Way& way, tarn_engine* engine, const tarn_session_options*
   if (const Refusal why_not = read_options(options, &begins)) return refuse(why_not);
   const auto take_up = [name, session_out, restored_out, args = begins.args,
                         &on = call.instance()](Engine& own) -> Result<void> {
-    TARN_TRY(const auto restored, own.restore(name, args));
+    TARN_TRY(const auto restored, own.sessions().restore(name, args));
     tarn_restored out{};
     out.cut_off = restored.is_cut_off ? 1 : 0;
     out.n_tokens = restored.n_tokens;

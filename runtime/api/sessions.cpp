@@ -70,7 +70,7 @@ int32_t create(const Way& way, tarn_engine* engine, const tarn_session_options* 
   return call.serve(
       way,
       [args = begins.args, session_out, &on = call.instance()](Engine& own) -> Result<void> {
-        TARN_TRY(const auto idx, own.create_session(args));
+        TARN_TRY(const auto idx, own.sessions().create(args));
         *session_out = on.begin_session(idx);
         return {};
       },
@@ -84,7 +84,7 @@ int32_t destroy(const Way& way, tarn_session* session) {
       way,
       [&on = call.service()](Engine& engine, SessionIdx idx) -> Result<void> {
         on.end_session(idx);
-        engine.destroy_session(idx);
+        engine.sessions().destroy(idx);
         return {};
       },
       /*is_sure=*/true);
@@ -94,7 +94,7 @@ int32_t feed(const Way& way, tarn_session* session, const uint32_t* ids, uint64_
   Refusal why_not;
   if (ids == nullptr && n_ids > 0) why_not = {"ids", "ids is NULL"};
   return on_session(way, session, why_not, [ids, n_ids](Engine& engine, SessionIdx idx) {
-    return engine.feed(idx, {ids, n_ids});
+    return engine.sessions().feed(idx, {ids, n_ids});
   });
 }
 
@@ -108,7 +108,9 @@ int32_t feed_text(const Way& way, tarn_session* session, const char* text, uint6
       [whole = std::string_view(text, text_bytes), flags](TextDesk& desk) {
         return desk.encode(whole, feed_options(flags));
       },
-      [](Engine& engine, SessionIdx idx, const Ids& ids) { return engine.feed(idx, ids.ids); });
+      [](Engine& engine, SessionIdx idx, const Ids& ids) {
+        return engine.sessions().feed(idx, ids.ids);
+      });
 }
 
 int32_t generate(const Way& way, tarn_session* session, const tarn_generate_options* options) {
@@ -125,7 +127,7 @@ int32_t generate(const Way& way, tarn_session* session, const tarn_generate_opti
   return call.serve(
       way,
       [own, deadline_ns, &on = call.service()](Engine& engine, SessionIdx idx) -> Result<void> {
-        const bool has_ended = engine.session_state(idx).state != SessionState::generating;
+        const bool has_ended = engine.sessions().state(idx).state != SessionState::generating;
         if (has_ended && on.is_read(idx)) {
           return fail(
               {.status = Status::invalid_request,
@@ -139,7 +141,7 @@ int32_t generate(const Way& way, tarn_session* session, const tarn_generate_opti
         if (const Refusal why_not = read_options(own, &own_stops, &params)) {
           return fail(why_not.error());
         }
-        TARN_CHECK(engine.generate(idx, params));
+        TARN_CHECK(engine.sessions().generate(idx, params));
         on.begin_reading(idx);
         return {};
       });
@@ -154,7 +156,7 @@ int32_t tokens(const Way& way, tarn_session* session, uint64_t begin, uint32_t* 
   if (ids_out == nullptr && ids_max > 0)
     return refuse({"ids_out", "ids_out is NULL and ids_max is not 0"});
   return call.serve(way, [=](Engine& engine, SessionIdx idx) -> Result<void> {
-    const engine::Session& state = engine.session_state(idx);
+    const engine::Session& state = engine.sessions().state(idx);
     if (begin >= state.tokens.n_ids) return {};
     *n_out = std::min<u64>(ids_max, state.tokens.n_ids - begin);
     std::copy_n(state.tokens.ids.begin() + static_cast<std::ptrdiff_t>(begin), *n_out, ids_out);
@@ -173,7 +175,7 @@ int32_t truncate(const Way& way, tarn_session* session, uint64_t n_tokens) {
       way, session,
       has_fewer ? Refusal("n_tokens", "the session has fewer tokens than n_tokens") : Refusal(),
       [n_tokens](Engine& engine, SessionIdx idx) {
-        return engine.truncate(idx, static_cast<u32>(n_tokens));
+        return engine.sessions().truncate(idx, static_cast<u32>(n_tokens));
       });
 }
 
@@ -184,7 +186,7 @@ int32_t fork_session(const Way& way, tarn_session* session, tarn_session** sessi
   if (!call) return refuse(call.why_not());
   return call.serve(
       way, [session_out, &on = call.instance()](Engine& engine, SessionIdx idx) -> Result<void> {
-        TARN_TRY(const auto copy_idx, engine.fork(idx));
+        TARN_TRY(const auto copy_idx, engine.sessions().fork(idx));
         *session_out = on.begin_session(copy_idx);
         return {};
       });

@@ -47,6 +47,7 @@ struct Config {
   u32 batch_rows_max = 512;
   u32 running_max = 16;
   u32 waiting_max = 64;
+  u32 blends_max = 4;
   u32 token_gap_ms = 250;
   u64 chat_memory_bytes = 0;
   u64 text_scratch_bytes = 2 * kMiB;  // of the tokenizer at most; no key: the demo takes none
@@ -127,6 +128,8 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("engine.waiting_max", self.waiting_max, u64{1}, u64{1024},
      "sessions that wait for their turn, and one of each other tenant; further ones are told to "
      "try later");
+  on("engine.blends_max", self.blends_max, u64{1}, u64{64},
+     "prompts with chunks that are blended at a time; others wait");
   on("engine.token_gap_ms", self.token_gap_ms, u64{0}, u64{60'000},
      "while a prompt is read, running answers still get a token at least this often, in "
      "milliseconds, or once a step of 8 prompt tokens if that takes longer; 0: no bound");

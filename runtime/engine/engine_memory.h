@@ -9,6 +9,7 @@
 #include "runtime/arena/carver.h"
 #include "runtime/engine/session.h"
 #include "runtime/plan/plan.h"
+#include "runtime/reuse/blend/blend.h"
 #include "runtime/step/admission.h"
 #include "runtime/step/schedule.h"
 
@@ -38,6 +39,12 @@ inline Session& SessionsMemory::construct(u32 i) const {
   session->generation.events.init(share(events), share(event_text));
   return *session;
 }
+
+struct BlendsMemory {
+  std::span<reuse::Blend> blends;  // not constructed
+  reuse::BlendMemory memory;       // of all of them
+  static BlendsMemory carve(Carver& carver, const plan::Plan& plan, const model::ModelSpec& spec);
+};
 
 // On the host: a GPU's own logits lie on the device.
 struct SamplingMemory {
@@ -71,6 +78,13 @@ inline SessionsMemory SessionsMemory::carve(Carver& carver, u32 n_sessions, u32 
           .n_running = carver.rows<u32>("running", n_sessions, 1)};
 }
 
+inline BlendsMemory BlendsMemory::carve(Carver& carver, const plan::Plan& plan,
+                                        const model::ModelSpec& spec) {
+  if (plan.n_blends == 0) return {};
+  return {.blends = carver.take<reuse::Blend>("blend", plan.n_blends),
+          .memory = reuse::BlendMemory::carve(carver, plan.blend_sizes(spec), plan.n_blends)};
+}
+
 inline SamplingMemory SamplingMemory::carve(Carver& carver, u32 n_vocab, u32 logit_rows_max) {
   return {.logits = carver.rows<f32>("logits", logit_rows_max, n_vocab),
           .scratch = {.candidates = carver.take<kernels::Candidate>("candidates", n_vocab),
@@ -94,6 +108,9 @@ inline void carve_region(plan::RegionId region, const plan::Plan& plan,
   switch (region) {
     case plan::RegionId::sessions:
       SessionsMemory::carve(carver, plan.sessions_max, plan.context_tokens);
+      return;
+    case plan::RegionId::blend:
+      BlendsMemory::carve(carver, plan, spec);
       return;
     case plan::RegionId::logits:
       SamplingMemory::carve(carver, spec.n_vocab, plan.logit_rows_max);

@@ -28,11 +28,10 @@ class Engine::Opening final : private exec::FirstSteps {
   Result<void> load_model();
   Result<void> place_executor();
   void place_selector();
-  kv::PartSource* parts() const;
   Result<void> place_kv();
   Result<void> place_sessions();
   void place_archive();
-  void place_blend();
+  void place_blends();
   Result<void> place_text();
   Result<void> run() override;
 
@@ -45,9 +44,9 @@ class Engine::Opening final : private exec::FirstSteps {
 };
 
 Result<void> Engine::open(const OpenArgs& args) {
-  clock_ = args.clock;
-  log_ = args.log;
-  device_lost_.store(false);
+  opened_.clock = args.clock;
+  opened_.log = args.log;
+  current_.open();
   homes_.begin();
   const auto try_once = [&] {
     const Result<void> opened = Opening(*this, args).load();
@@ -56,57 +55,58 @@ Result<void> Engine::open(const OpenArgs& args) {
   };
   const Result<void> opened = try_once();
   if (opened || !homes_.may_try_again()) return opened;
-  log_.info("gpu: its driver does not register the host's memory: its own serves");
+  opened_.log.info("gpu: its driver does not register the host's memory: its own serves");
   return try_once();
 }
 
 void Engine::close() {
-  archive_.finish_checkpoint();
+  kv_.archive().finish_checkpoint();
   // What manifests name of indexes stays on the disk, and nothing else.
-  for (Session& s : sessions_) {
-    if (plan_.tiers.store.keeps && s.state != SessionState::free) selector_.forget(s.idx);
+  for (Session& s : opened_.sessions) {
+    if (opened_.plan.tiers.store.keeps && s.state != SessionState::free)
+      kv_.selector().forget(s.idx);
   }
   workers_.stop();
-  kv_.close();
-  archive_.close();
+  kv_.cache().close();
+  kv_.archive().close();
   executor_.close();
   homes_.close();
-  blend_.close();
-  selector_.close();
-  model_.embedding.close();
-  if (kv_.tiers().store.take_abandoned()) {
-    log_.error(
+  kv_.blends().close();
+  kv_.selector().close();
+  opened_.model.embedding.close();
+  if (kv_.cache().tiers().store.take_abandoned()) {
+    opened_.log.error(
         "requests to the store's disk do not end: memory of the engine, and the lock of the "
         "store's file, stay until this process ends");
     arena_.leave();
   }
   arena_.tear_down();
   status_ = {.counters = status_.counters};
-  sessions_ = {};
+  opened_.sessions = {};
 }
 
 Result<void> Engine::Opening::load() {
-  e_.select_config_ = control::resolved(args_.config.select, args_.config.box);
-  e_.kv_type_ = model::kv_type(args_.config);
-  e_.selection_key_ =
-      reuse::selection_key(e_.select_config_, method::kSelectionId, static_cast<u32>(e_.kv_type_));
-  TARN_TRY(e_.table_, kernels::cpu_table_select(args_.config.isa.data()));
+  e_.opened_.select = control::resolved(args_.config.select, args_.config.box);
+  e_.opened_.kv_type = model::kv_type(args_.config);
+  e_.opened_.selection_key = reuse::selection_key(e_.opened_.select, method::kSelectionId,
+                                                  static_cast<u32>(e_.opened_.kv_type));
+  TARN_TRY(e_.opened_.table, kernels::cpu_table_select(args_.config.isa.data()));
   TARN_CHECK(file_.open(args_));
-  if (file_.io_why_not() != nullptr) e_.log_.info("io: threads (%s)", file_.io_why_not());
+  if (file_.io_why_not() != nullptr) e_.opened_.log.info("io: threads (%s)", file_.io_why_not());
   e_.status_.io = file_.io().name();
   const WorkerCpus workers(args_);
   TARN_TRY(const plan::Inputs inputs, plan_inputs(file_, args_, workers.n));
-  TARN_TRY(e_.plan_, plan::plan_memory(inputs));
-  if (!e_.plan_.fits) return fail(plan::over_budget_error(e_.plan_, inputs));
-  e_.model_.spec = file_.description().spec;
+  TARN_TRY(e_.opened_.plan, plan::plan_memory(inputs));
+  if (!e_.opened_.plan.fits) return fail(plan::over_budget_error(e_.opened_.plan, inputs));
+  e_.opened_.model.spec = file_.description().spec;
 
-  e_.homes_.choose(e_.plan_.has_gpu(), e_.plan_.tiers.n_frames);
+  e_.homes_.choose(e_.opened_.plan.has_gpu(), e_.opened_.plan.tiers.n_frames);
   const exec::ArenaUse use =
       e_.homes_.processor().arena_use(args_.reserve, args_.device, inputs.device);
   const LockMode lock = args_.config.lock == LockChoice::require   ? LockMode::require
                         : args_.config.lock == LockChoice::attempt ? LockMode::attempt
                                                                    : LockMode::off;
-  TARN_CHECK(e_.arena_.build({.regions = e_.plan_.regions,
+  TARN_CHECK(e_.arena_.build({.regions = e_.opened_.plan.regions,
                               .reserve = use.reserve,
                               .lock = lock,
                               .huge_pages = args_.config.huge_pages,
@@ -121,24 +121,24 @@ Result<void> Engine::Opening::load() {
   TARN_CHECK(place_kv());
   TARN_CHECK(place_sessions());
   TARN_CHECK(place_text());
-  if (e_.plan_.blends()) place_blend();
+  if (e_.opened_.plan.n_blends > 0) place_blends();
   TARN_CHECK(e_.homes_.processor().warm_up(e_.executor_.capture(), *this));
   e_.arena_.seal();
   e_.note_opened(args_.config);
-  if (!e_.select_config_.is_full()) {
-    e_.log_.info("attention: %s (approximate, loss %s)", e_.status_.select,
-                 e_.status_.select_verified ? "measured" : "not measured: tarn verify");
+  if (!e_.opened_.select.is_full()) {
+    e_.opened_.log.info("attention: %s (approximate, loss %s)", e_.status_.select,
+                        e_.status_.select_verified ? "measured" : "not measured: tarn verify");
   }
   if (args_.config.reuse.verified[0] != '\0') {
-    e_.log_.info("chunks: %.0f %% of their tokens are computed anew",
-                 100 * static_cast<f64>(e_.status_.blend_share));
+    e_.opened_.log.info("chunks: %.0f %% of their tokens are computed anew",
+                        100 * static_cast<f64>(e_.status_.blend_share));
   }
-  e_.log_.info("ready: %s (%s), %u layers, isa %s, %u workers, %llu bytes reserved",
-               model::arch_name(e_.model_.spec.arch),
-               e_.status_.model_verified ? "file matches model.sha256"
-                                         : "file not checked: set model.sha256",
-               e_.model_.spec.n_layers, e_.executor_.isa(), e_.workers_.n_workers(),
-               static_cast<unsigned long long>(e_.plan_.total_bytes));
+  e_.opened_.log.info("ready: %s (%s), %u layers, isa %s, %u workers, %llu bytes reserved",
+                      model::arch_name(e_.opened_.model.spec.arch),
+                      e_.status_.model_verified ? "file matches model.sha256"
+                                                : "file not checked: set model.sha256",
+                      e_.opened_.model.spec.n_layers, e_.executor_.isa(), e_.workers_.n_workers(),
+                      static_cast<unsigned long long>(e_.opened_.plan.total_bytes));
   return {};
 }
 
@@ -153,21 +153,21 @@ Result<void> Engine::Opening::reserve() {
               .gathered = region(RegionId::select_scratch)};
   return e_.homes_.home().reserve({.device = args_.device,
                                    .gpu_kernels = args_.gpu_kernels,
-                                   .table = e_.table_,
+                                   .table = e_.opened_.table,
                                    .workers = &e_.workers_,
-                                   .clock = e_.clock_,
-                                   .log = e_.log_,
-                                   .spec = &e_.model_.spec,
-                                   .kv_type = e_.kv_type_,
-                                   .parts = parts(),
-                                   .page_tokens = e_.plan_.group_shape.page_tokens,
-                                   .rows_max = e_.plan_.rows_max,
-                                   .attention = e_.plan_.attention,
-                                   .gpu = e_.plan_.gpu,
-                                   .slabs = &e_.plan_.slabs,
-                                   .host_bytes = e_.plan_.host_bytes,
-                                   .driver_bytes_max = e_.plan_.of(RegionId::driver).bytes,
-                                   .groups_max = e_.plan_.groups_max,
+                                   .clock = e_.opened_.clock,
+                                   .log = e_.opened_.log,
+                                   .spec = &e_.opened_.model.spec,
+                                   .kv_type = e_.opened_.kv_type,
+                                   .parts = &e_.kv_.parts(),
+                                   .page_tokens = e_.opened_.plan.group_shape.page_tokens,
+                                   .rows_max = e_.opened_.plan.rows_max,
+                                   .attention = e_.opened_.plan.attention,
+                                   .gpu = e_.opened_.plan.gpu,
+                                   .slabs = &e_.opened_.plan.slabs,
+                                   .host_bytes = e_.opened_.plan.host_bytes,
+                                   .driver_bytes_max = e_.opened_.plan.of(RegionId::driver).bytes,
+                                   .groups_max = e_.opened_.plan.groups_max,
                                    .arena = arena,
                                    .regions = regions_},
                                   file_.description());
@@ -175,8 +175,8 @@ Result<void> Engine::Opening::reserve() {
 
 Result<void> Engine::Opening::load_model() {
   const std::span<std::byte> staging = region(RegionId::io_staging);
-  TARN_TRY(e_.status_.model_verified, file_.check_sha256(args_, staging, e_.log_));
-  const u64 start_ns = e_.clock_->now_ns();
+  TARN_TRY(e_.status_.model_verified, file_.check_sha256(args_, staging, e_.opened_.log));
+  const u64 start_ns = e_.opened_.clock->now_ns();
   model::LoadArgs load{.io = &file_.io(),
                        .file = file_.file(),
                        .model = &file_.description(),
@@ -186,23 +186,24 @@ Result<void> Engine::Opening::load_model() {
                        .progress_context = args_.progress_context};
   const Config& config = args_.config;
   const bool has_mark = config.select.verified[0] != '\0' || config.reuse.verified[0] != '\0';
-  if (e_.plan_.tiers.store.keeps || has_mark) load.hash_with = &crc32c_ways()[0];
-  TARN_TRY(e_.model_.weights, e_.homes_.processor().load_weights(load));
-  e_.status_.counters.load_ns = e_.clock_->now_ns() - start_ns;
-  return e_.model_.open_embedding(args_.model_path, io_kind(args_.config), staging);
+  if (e_.opened_.plan.tiers.store.keeps || has_mark) load.hash_with = &crc32c_ways()[0];
+  TARN_TRY(e_.opened_.model.weights, e_.homes_.processor().load_weights(load));
+  e_.status_.counters.load_ns = e_.opened_.clock->now_ns() - start_ns;
+  return e_.opened_.model.open_embedding(args_.model_path, io_kind(args_.config), staging);
 }
 
 Result<void> Engine::Opening::place_executor() {
   place_selector();
   exec::Processor& processor = e_.homes_.processor();
-  const u32 n_vocab = e_.model_.spec.n_vocab;
-  const auto memory = SamplingMemory::carve(processor.sampling(), n_vocab, e_.plan_.logit_rows_max);
-  e_.scratch_.sample = memory.scratch;
-  e_.scratch_.sample.exp = e_.table_->exp;
+  const u32 n_vocab = e_.opened_.model.spec.n_vocab;
+  const auto memory =
+      SamplingMemory::carve(processor.sampling(), n_vocab, e_.opened_.plan.logit_rows_max);
+  e_.opened_.scratch.sample = memory.scratch;
+  e_.opened_.scratch.sample.exp = e_.opened_.table->exp;
   const step::Rows host_logits{memory.logits.data(), n_vocab};
-  TARN_TRY(const exec::StepSetup setup, processor.open(e_.model_.weights, host_logits));
-  e_.executor_.open({.logit_rows_max = e_.plan_.logit_rows_max,
-                     .model = &e_.model_,
+  TARN_TRY(const exec::StepSetup setup, processor.open(e_.opened_.model.weights, host_logits));
+  e_.executor_.open({.logit_rows_max = e_.opened_.plan.logit_rows_max,
+                     .model = &e_.opened_.model,
                      .host_logits = host_logits,
                      .setup = setup});
   return {};
@@ -212,84 +213,81 @@ Result<void> Engine::Opening::place_executor() {
 // steps are not counted.
 Result<void> Engine::Opening::run() {
   constexpr std::array<u32, 2> kPrompt = {0, 0};
-  TARN_TRY(const SessionIdx idx, e_.create_session());
-  TARN_CHECK(e_.feed(idx, kPrompt));
-  TARN_CHECK(e_.generate(idx, {.max_tokens = 2, .ignore_end = true}));
+  TARN_TRY(const SessionIdx idx, e_.sessions_.create());
+  TARN_CHECK(e_.sessions_.feed(idx, kPrompt));
+  TARN_CHECK(e_.sessions_.generate(idx, {.max_tokens = 2, .ignore_end = true}));
   while (e_.has_work()) e_.step();
   if (e_.device_lost()) return {};  // the processor tells
-  e_.destroy_session(idx);
+  e_.sessions_.destroy(idx);
   e_.status_.counters = {.load_ns = e_.status_.counters.load_ns};
-  e_.trace_ = {};
   return {};
 }
 
-// Full attention needs no method.
-kv::PartSource* Engine::Opening::parts() const {
-  if (e_.select_config_.is_full()) return &e_.whole_parts_;
-  return &e_.selector_.parts();
-}
-
 void Engine::Opening::place_selector() {
-  if (e_.select_config_.is_full()) return;
-  e_.selector_.init({.config = &e_.select_config_,
-                     .shape = &e_.plan_.select,
-                     .caches_shape = {.n_slots = e_.plan_.tiers.cache_slots,
-                                      .head_bytes = e_.plan_.tiers.cache_head_bytes,
-                                      .bytes = e_.plan_.tiers.cache_bytes,
-                                      .extents = e_.plan_.tiers.extents},
-                     .spec = &e_.model_.spec,
-                     .table = e_.table_,
-                     .workers = &e_.workers_,
-                     .clock = e_.clock_,
-                     .kv = &e_.kv_,
-                     .device = e_.homes_.home().indexes(),
-                     .indexes = region(RegionId::select_index),
-                     .caches = region(RegionId::kv_cache),
-                     .scratch = regions_.gathered,
-                     .host = &e_});
+  if (e_.opened_.select.is_full()) return;
+  e_.kv_.selector().init({.config = &e_.opened_.select,
+                          .shape = &e_.opened_.plan.select,
+                          .caches_shape = {.n_slots = e_.opened_.plan.tiers.cache_slots,
+                                           .head_bytes = e_.opened_.plan.tiers.cache_head_bytes,
+                                           .bytes = e_.opened_.plan.tiers.cache_bytes,
+                                           .extents = e_.opened_.plan.tiers.extents},
+                          .spec = &e_.opened_.model.spec,
+                          .table = e_.opened_.table,
+                          .workers = &e_.workers_,
+                          .clock = e_.opened_.clock,
+                          .kv = &e_.kv_.cache(),
+                          .device = e_.homes_.home().indexes(),
+                          .indexes = region(RegionId::select_index),
+                          .caches = region(RegionId::kv_cache),
+                          .scratch = regions_.gathered,
+                          .host = &e_.current_});
 }
 
 Result<void> Engine::Opening::place_kv() {
-  const plan::TierShape& tiers = e_.plan_.tiers;
+  const plan::TierShape& tiers = e_.opened_.plan.tiers;
   Carver tables(region(RegionId::kv_tables));
-  kv::KvArgs args{.sizes = e_.plan_.kv, .tables = kv::KvTables::carve(tables, e_.plan_.kv)};
+  kv::KvArgs args{.sizes = e_.opened_.plan.kv,
+                  .tables = kv::KvTables::carve(tables, e_.opened_.plan.kv)};
   TARN_CHECK(fill_random(args.entropy));
   sequences_ = args.tables.sequences;
   store_ = Carver(region(RegionId::store));
-  return e_.homes_.home().open_kv(e_.kv_, args, store_,
+  return e_.homes_.home().open_kv(e_.kv_.cache(), args, store_,
                                   {.pin_set_groups = tiers.pin_set_groups,
                                    .moves_max = plan::kTierMovesMax,
                                    .extents = tiers.extents,
-                                   .extents_memory = e_.selector_.extents_memory(),
+                                   .extents_memory = e_.kv_.selector().extents_memory(),
                                    .store = {.folder = args_.config.store.path.data(),
                                              .file = tiers.store.keeps ? kSessionsFile : kSpillFile,
                                              .io_kind = io_kind(args_.config),
                                              .io_in_flight = plan::kTierIoInFlight,
                                              .io = args_.store_io,
-                                             .clock = e_.clock_,
-                                             .log = e_.log_,
+                                             .clock = e_.opened_.clock,
+                                             .log = e_.opened_.log,
                                              .limits = tiers.store},
-                                   .guest = &e_.archive_,
-                                   .host = &e_});
+                                   .guest = &e_.kv_.archive(),
+                                   .host = &e_.current_});
 }
 
 Result<void> Engine::Opening::place_sessions() {
-  TARN_ASSERT(e_.plan_.sessions_max <= kSessionsMax);
+  TARN_ASSERT(e_.opened_.plan.sessions_max <= kSessionsMax);
   Carver carver(region(RegionId::sessions));
-  const auto memory = SessionsMemory::carve(carver, e_.plan_.sessions_max, e_.plan_.context_tokens);
-  for (u32 i = 0; i < e_.plan_.sessions_max; ++i) {
+  const auto memory =
+      SessionsMemory::carve(carver, e_.opened_.plan.sessions_max, e_.opened_.plan.context_tokens);
+  for (u32 i = 0; i < e_.opened_.plan.sessions_max; ++i) {
     Session& session = memory.construct(i);
     session.idx = i;
-    session.sequence.init(&e_.kv_.pool(), e_.model_.spec.n_cache_layers, e_.plan_.context_tokens,
-                          Carver::row(sequences_, e_.plan_.sessions_max, i));
+    session.sequence.init(&e_.kv_.cache().pool(), e_.opened_.model.spec.n_cache_layers,
+                          e_.opened_.plan.context_tokens,
+                          Carver::row(sequences_, e_.opened_.plan.sessions_max, i));
   }
-  e_.sessions_ = memory.sessions;
-  e_.ready_ = memory.ready;
-  e_.schedule_ = {.slices = memory.slices};
-  e_.init_places(memory.shares, memory.waiting, memory.n_running);
-  TARN_TRY(e_.identity_, kv_identity(e_.model_, e_.plan_, static_cast<u32>(e_.kv_type_),
-                                     e_.homes_.processor().facts().numerics_id));
-  if (e_.plan_.tiers.store.keeps) place_archive();
+  e_.opened_.sessions = memory.sessions;
+  e_.planner_.init(memory.ready, memory.slices);
+  e_.admission_.init(
+      {.shares = memory.shares, .waiting = memory.waiting, .n_running = memory.n_running});
+  TARN_TRY(e_.opened_.identity,
+           kv_identity(e_.opened_.model, e_.opened_.plan, static_cast<u32>(e_.opened_.kv_type),
+                       e_.homes_.processor().facts().numerics_id));
+  if (e_.opened_.plan.tiers.store.keeps) place_archive();
   return {};
 }
 
@@ -302,12 +300,12 @@ Result<void> Engine::Opening::place_text() {
                  .figures = {{{"bytes", piece_bytes}, {"limit", plan::kPieceBytesMax}}}});
   }
   Carver carver(region(RegionId::text));
-  const auto memory = TextMemory::carve(carver, e_.plan_);
-  e_.text_.init(tokenizer, {memory.encoded, memory.origins}, memory.encode_scratch);
+  const auto memory = TextMemory::carve(carver, e_.opened_.plan);
+  e_.opened_.text.init(tokenizer, {memory.encoded, memory.origins}, memory.encode_scratch);
   Carver chat_carver(region(RegionId::chat));
-  const auto chat_memory =
-      chat::ChatMemory::carve(chat_carver, file_.templates().memory_bytes(), e_.plan_.render_bytes);
-  e_.templates_.parse(file_.templates(), chat_memory, e_.text_.tokenizer());
+  const auto chat_memory = chat::ChatMemory::carve(chat_carver, file_.templates().memory_bytes(),
+                                                   e_.opened_.plan.render_bytes);
+  e_.templates_.parse(file_.templates(), chat_memory, e_.opened_.text.tokenizer());
   for (const bool has_tools : {false, true}) {
     const Result<void> usable = e_.templates_.check(has_tools);
     if (usable) continue;
@@ -318,39 +316,47 @@ Result<void> Engine::Opening::place_text() {
     }
     std::array<char, 512> why{};
     format_error(error, why.data(), why.size());
-    e_.log_.warning("conversations %sare refused: %s", has_tools ? "with tools " : "", why.data());
+    e_.opened_.log.warning("conversations %sare refused: %s", has_tools ? "with tools " : "",
+                           why.data());
   }
-  e_.scratch_.tokenizer = &e_.text_.tokenizer();
-  e_.scratch_.piece = memory.piece;
-  e_.scratch_.shown = memory.shown;
+  e_.opened_.scratch.tokenizer = &e_.opened_.text.tokenizer();
+  e_.opened_.scratch.piece = memory.piece;
+  e_.opened_.scratch.shown = memory.shown;
   return {};
 }
 
-void Engine::Opening::place_blend() {
-  const reuse::BlendSizes sizes = e_.plan_.blend_sizes(e_.model_.spec);
+void Engine::Opening::place_blends() {
+  const reuse::BlendSizes sizes = e_.opened_.plan.blend_sizes(e_.opened_.model.spec);
   Carver carver(region(RegionId::blend));
-  e_.blend_.init({.sizes = sizes,
-                  .kv = &e_.kv_,
-                  .table = e_.table_,
-                  .workers = &e_.workers_,
-                  .kv_type = e_.kv_type_,
-                  .rope_factors = e_.model_.weights.rope_factors,
-                  .device = e_.homes_.home().chunks(),
-                  .bos = e_.text_.tokenizer().first_token(),
-                  .memory = reuse::BlendMemory::carve(carver, sizes)});
+  const auto memory = BlendsMemory::carve(carver, e_.opened_.plan, e_.opened_.model.spec);
+  const u32 n = e_.opened_.plan.n_blends;
+  for (u32 i = 0; i < n; ++i) {
+    (new (&memory.blends[i]) reuse::Blend())
+        ->init({.sizes = sizes,
+                .kv = &e_.kv_.cache(),
+                .table = e_.opened_.table,
+                .workers = &e_.workers_,
+                .kv_type = e_.opened_.kv_type,
+                .rope_factors = e_.opened_.model.weights.rope_factors,
+                .device = e_.homes_.home().chunks(),
+                .bos = e_.opened_.text.tokenizer().first_token(),
+                .memory = memory.memory.part(n, i)});
+  }
+  e_.kv_.blends().init(memory.blends);
+  e_.runner_.init();
 }
 
 void Engine::Opening::place_archive() {
-  e_.archive_.init({.kv = &e_.kv_,
-                    .identity = e_.identity_,
-                    .model_name = file_.name(),
-                    .crc = &crc32c_ways()[0],
-                    .clock = e_.clock_,
-                    .log = e_.log_,
-                    .checkpoint_ns = u64{args_.config.store.checkpoint_ms} * 1'000'000,
-                    .spills_max = plan::kTierMovesMax,
-                    .memory = reuse::SaveMemory::carve(store_, e_.plan_.tiers.saves),
-                    .selector = &e_.selector_});
+  e_.kv_.archive().init({.kv = &e_.kv_.cache(),
+                         .identity = e_.opened_.identity,
+                         .model_name = file_.name(),
+                         .crc = &crc32c_ways()[0],
+                         .clock = e_.opened_.clock,
+                         .log = e_.opened_.log,
+                         .checkpoint_ns = u64{args_.config.store.checkpoint_ms} * 1'000'000,
+                         .spills_max = plan::kTierMovesMax,
+                         .memory = reuse::SaveMemory::carve(store_, e_.opened_.plan.tiers.saves),
+                         .selector = &e_.kv_.selector()});
 }
 
 }  // namespace tarn::engine

@@ -61,37 +61,36 @@ VerifyMark blend_mark(const model::Weights& weights, kernels::KvType kv_type, u3
 
 void Engine::note_opened(const Config& config) {
   const ReuseConfig& reuse = config.reuse;
-  const SelectConfig& select = select_config_;
-  status_.model_lost = false;
+  const SelectConfig& select = opened_.select;
   const exec::ProcessorFacts facts = homes_.processor().facts();
   status_.on_gpu = facts.on_gpu;
   status_.device = facts.device;
   status_.gpu_name = facts.gpu_name;
   status_.isa = executor_.isa();
   status_.select = method::method_of(select).name;
-  status_.select_mark = select_mark(select, model_.weights, kv_type_);
+  status_.select_mark = select_mark(select, opened_.model.weights, opened_.kv_type);
   status_.select_verified =
       select.is_full() || (select.lab_method == nullptr && status_.select_mark == select.verified);
   const bool is_blend_verified =
-      plan_.blends() &&
-      reuse.verified == blend_mark(model_.weights, kv_type_, plan_.group_shape.page_tokens,
-                                   reuse.recompute_percent);
+      opened_.plan.n_blends > 0 &&
+      reuse.verified == blend_mark(opened_.model.weights, opened_.kv_type,
+                                   opened_.plan.group_shape.page_tokens, reuse.recompute_percent);
   status_.blend_share = is_blend_verified ? static_cast<f32>(reuse.recompute_percent) / 100 : 1;
-  least_share_ = status_.blend_share;
+  opened_.least_share = status_.blend_share;
   const PowerState power = power_limits();
   const std::string_view measured = config.box.power_mode.data(), now = power.mode.data();
   if (!measured.empty() && measured != now) {
-    log_.warning("box.profile is of power mode \"%s\", this is \"%s\": tarn calibrate again",
-                 config.box.power_mode.data(), power.mode.data());
+    opened_.log.warning("box.profile is of power mode \"%s\", this is \"%s\": tarn calibrate again",
+                        config.box.power_mode.data(), power.mode.data());
   }
-  const u32 n_layers = model_.spec.n_cache_layers;
-  control::Costs costs = control::costs_of(config.box, n_layers, plan_.rows_max);
-  if (!kv_.has_tiers()) costs.request_s = costs.byte_s = 0;  // there is no disk
-  controller_.init({.costs = costs,
-                    .is_adaptive = config.quality == QualityChoice::adaptive,
-                    .page_tokens = plan_.group_shape.page_tokens,
-                    .page_bytes = n_layers * plan_.group_shape.group_bytes(),
-                    .page_requests = kv::kLoadRequests * n_layers});
+  const u32 n_layers = opened_.model.spec.n_cache_layers;
+  control::Costs costs = control::costs_of(config.box, n_layers, opened_.plan.rows_max);
+  if (!kv_.cache().has_tiers()) costs.request_s = costs.byte_s = 0;  // there is no disk
+  kv_.controller().init({.costs = costs,
+                         .is_adaptive = config.quality == QualityChoice::adaptive,
+                         .page_tokens = opened_.plan.group_shape.page_tokens,
+                         .page_bytes = n_layers * opened_.plan.group_shape.group_bytes(),
+                         .page_requests = kv::kLoadRequests * n_layers});
   status_.memory_locked = arena_.locked();
   status_.driver_bytes = facts.driver_bytes;
   status_.memory_probe = facts.probe;
@@ -99,18 +98,20 @@ void Engine::note_opened(const Config& config) {
 
 EngineStatus Engine::status() const {
   EngineStatus now = status_;
-  for (const Session& s : sessions_) {
+  for (const Session& s : opened_.sessions) {
     now.n_running += u32{s.run.is_admitted};
     now.n_waiting += u32{s.waits()};
   }
   now.n_sessions = static_cast<u32>(std::ranges::count_if(
-      sessions_, [](const Session& s) { return s.state != SessionState::free; }));
-  now.groups_free = kv_.pool().groups_free();
+      opened_.sessions, [](const Session& s) { return s.state != SessionState::free; }));
+  now.model_lost = runner_.has_lost_model();
+  now.groups_free = kv_.cache().pool().groups_free();
   now.n_stripes_kept = homes_.processor().facts().n_stripes_kept;
-  now.store_mode = kv_.tiers().store.state_name();
-  now.store = store_use(kv_.tiers().store.store());
-  now.sessions_may_be_lost = plan_.tiers.store.keeps && kv_.tiers().store.has_lost_records();
-  now.kv = kv_.stats();
+  now.store_mode = kv_.cache().tiers().store.state_name();
+  now.store = store_use(kv_.cache().tiers().store.store());
+  now.sessions_may_be_lost =
+      opened_.plan.tiers.store.keeps && kv_.cache().tiers().store.has_lost_records();
+  now.kv = kv_.cache().stats();
   return now;
 }
 
@@ -186,6 +187,9 @@ void EngineCounters::add(const StepTrace& step) {
   ++n_steps;
   n_prefill_rows += step.n_prefill_rows;
   n_decode_rows += step.n_decode_rows;
+  kv_reads.n_select_steps += step.kv_reads.n_select_steps;
+  kv_reads.n_read += step.kv_reads.n_read;
+  kv_reads.n_visible += step.kv_reads.n_visible;
   (step.n_prefill_rows > 0 ? prefill_ns : decode_ns) += step.end_ns - step.start_ns;
   for (const PhaseTrace& phase : step.phases) {
     weight_bytes += phase.weight_bytes;

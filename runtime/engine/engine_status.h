@@ -64,7 +64,8 @@ struct StepTrace {
   u32 n_waiting = 0;        // sessions whose rows wait for an index, or ended while one was made
   bool abandoned = false;   // all its sessions were cancelled while it ran: its rows do not count
   u32 n_cluster_units = 0;  // of clustering, done in this step
-  u64 n_slots_chosen = 0;   // attended to by rows that select, of all layers and KV heads
+  KvReads kv_reads{};
+  u64 n_slots_chosen = 0;  // attended to by rows that select, of all layers and KV heads
   DiskTrace disk{};
   std::array<PhaseTrace, static_cast<u64>(Phase::count)> phases{};
 };
@@ -106,7 +107,7 @@ struct EngineStatus {
   u32 n_sessions = 0;
   u32 n_running = 0, n_waiting = 0;  // of them
   u32 groups_free = 0;
-  u64 n_stripes_kept = 0;    // stripes of KV that attention found on the device, with tiers
+  u64 n_stripes_kept = 0;   // stripes of KV that attention found on the device, with tiers
   bool model_lost = false;  // rows of the embedding could not be read, or are others by now
   const char* store_mode = "";
   struct StoreUse {

@@ -244,13 +244,12 @@ Result<reuse::KvIdentity> kv_identity(const model::LoadedModel& model, const pla
     TARN_CHECK(fill_random(random));
     content_hash = std::bit_cast<std::array<u64, 2>>(random);
   }
-  return reuse::kv_identity(
-      {.spec = &model.spec,
-       .content_hash = content_hash,
-       .rope_factors = {weights.rope_factors, n_factors},
-       .kv_type = kv_type,
-       .page_tokens = plan.group_shape.page_tokens,
-       .numerics_id = numerics_id});
+  return reuse::kv_identity({.spec = &model.spec,
+                             .content_hash = content_hash,
+                             .rope_factors = {weights.rope_factors, n_factors},
+                             .kv_type = kv_type,
+                             .page_tokens = plan.group_shape.page_tokens,
+                             .numerics_id = numerics_id});
 }
 
 }  // namespace tarn::engine

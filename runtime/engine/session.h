@@ -5,12 +5,12 @@
 //                logits are wanted, so that they never have to be computed again
 //   generating   the same, and the last row's logits are sampled
 //
-// A session that computes or generates waits for a place first (places.h). One without a
-// place keeps its KV until somebody needs the room; its tokens stay in any case.
+// A session that computes or generates waits for a run slot first (admission.h). One without a run
+// slot keeps its KV until another needs the room; its tokens stay in any case.
 //
 //   thread       the engine's, but for `cancel` and the reader's end of `events`
 //
-// Invariant: KV slots <= n_ids; with a place, slots are reserved for all n_ids tokens.
+// Invariant: KV slots <= n_ids; with a run slot, KV slots are reserved for all n_ids tokens.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +18,7 @@
 #include <atomic>
 #include <span>
 
+#include "platform/log/log.h"
 #include "runtime/control/control.h"
 #include "runtime/engine/generation.h"
 #include "runtime/kv/sequence.h"
@@ -144,7 +145,7 @@ struct Client {
   store::Key root{};   // of its pages' keys: only sessions of one tenant share them
 };
 
-// Its place among those that run, and its turn until it has one (places.h).
+// Whether it runs, and its turn until it does (admission.h).
 struct RunSlot {
   bool is_admitted = false;  // steps give it rows
   u64 order = 0;             // of arrival among those that wait for a run slot
@@ -251,6 +252,8 @@ struct Session {
   // Of what was fed last, tokens stay that were computed before this step.
   void end_cancelled(Finish reason, const GenerationScratch& scratch);
   void finish(Finish reason, const Error* error, const GenerationScratch& scratch);
+  // Ends what it does, with this error.
+  void give_up(const Error& error, const Log& log, const GenerationScratch& scratch);
   void rest() {
     state = SessionState::idle;
     run.leave();
@@ -279,5 +282,8 @@ struct Session {
   // The first n tokens stay, as if no more had been fed; its KV is the caller's.
   void truncate(u32 n);
 };
+
+// An answer that has begun comes before others, interactive work before background work.
+bool comes_before(const Session& a, const Session& b);
 
 }  // namespace tarn::engine

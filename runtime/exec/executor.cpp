@@ -26,6 +26,15 @@ void Executor::open(const ExecutorArgs& args) {
               .host_values = args.setup.host_values};
 }
 
+// V of all check runs lies together, without a gap between two rows.
+Rows Executor::check_values(const step::Run& run) const {
+  const auto first = std::ranges::find(batch_.runs, step::RunPart::check, &step::Run::part);
+  const Rows fetched = forward_.host_values;
+  const Rows all =
+      fetched.data != nullptr ? fetched : exec::check_values(forward_, first->row_begin);
+  return step::from_row(all, run.row_begin - first->row_begin);
+}
+
 void Executor::clear() {
   batch_.n_rows = 0;
   batch_.runs = {};

@@ -48,11 +48,8 @@ class Executor {
   // Returns whether the host has said no, and the layers mean nothing.
   bool is_abandoned() const { return forward_.backend->is_abandoned(); }
   bool may_abandon() const { return forward_.backend->may_abandon(); }
-  // After finish() V of the check run at its layer, [n_rows, n_kv_heads head_dim] of the host.
-  Rows check_values(const step::Run& run) const {
-    const Rows fetched = forward_.host_values;
-    return fetched.data != nullptr ? fetched : exec::check_values(forward_, run.row_begin);
-  }
+  // After finish() V of a check run at its layer, [n_rows, n_kv_heads head_dim] of the host.
+  Rows check_values(const step::Run& run) const;
   // Logits of the next logit rows, from the begin-th on; returns how many.
   u32 run_logits(u32 begin);
   Result<void> finish() { return forward_.backend->finish(); }

@@ -31,13 +31,14 @@ struct Probe::FillPlaces {
 
 // Rows of so many f32 that the host's side of a GPU holds at a time.
 u32 Probe::host_rows_max(u64 width) const {
-  if (!engine_.status_.on_gpu) return engine_.plan_.rows_max;  // they are made in place
-  const u64 n = engine_.plan_.logit_rows_max * u64{engine_.model_.spec.n_vocab} / width;
-  return static_cast<u32>(std::min<u64>(n, engine_.plan_.rows_max));
+  if (!engine_.status_.on_gpu) return engine_.opened_.plan.rows_max;  // they are made in place
+  const u64 n =
+      engine_.opened_.plan.logit_rows_max * u64{engine_.opened_.model.spec.n_vocab} / width;
+  return static_cast<u32>(std::min<u64>(n, engine_.opened_.plan.rows_max));
 }
 
 Result<void> Probe::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch rows) {
-  const model::ModelSpec& spec = engine_.model_.spec;
+  const model::ModelSpec& spec = engine_.opened_.model.spec;
   const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
   const u32 rows_max = host_rows_max(2 * d_kv);
   if (rows_max == 0) {
@@ -45,15 +46,16 @@ Result<void> Probe::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch ro
                  .hint = "rows of K and V are longer than this model's logits, which is where a "
                          "GPU's are filled in: use --device cpu (device.kind)"});
   }
-  Session& s = engine_.sessions_[idx];
+  Session& s = engine_.opened_.sessions[idx];
   static std::atomic<u64> n_fills{0};
   // No other session's: the tokens do not tell this KV.
   s.client.root = {.low = ++n_fills, .high = ~u64{0}};
-  TARN_CHECK(engine_.feed(idx, ids));
+  TARN_CHECK(engine_.sessions_.feed(idx, ids));
+  engine_.admission_.give();
   while (s.n_computable() > 0) {
     const Result<void> filled = fill_rows(s, std::min(s.n_computable(), rows_max), rows);
     if (filled) continue;
-    engine_.give_up(s, filled.error());
+    s.give_up(filled.error(), engine_.opened_.log, engine_.opened_.scratch);
     return filled;
   }
   s.state = engine::SessionState::idle;
@@ -63,7 +65,7 @@ Result<void> Probe::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch ro
 
 // Where the rows of a step lie for its ops, and where they are made.
 Probe::FillPlaces Probe::fill_places(u32 n) const {
-  const model::ModelSpec& spec = engine_.model_.spec;
+  const model::ModelSpec& spec = engine_.opened_.model.spec;
   const u64 d_q = u64{spec.n_heads} * spec.head_dim;
   const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
   const Rows qkv = engine_.executor_.forward_.buffers.qkv;
@@ -83,18 +85,18 @@ Probe::FillPlaces Probe::fill_places(u32 n) const {
 
 Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   engine::Engine& e = engine_;
-  const auto moved_before = e.kv_.stats();
-  e.trace_ = engine::StepTrace{.start_ns = e.clock_->now_ns()};
+  const auto moved_before = e.kv_.cache().stats();
+  e.current_.begin();
   e.executor_.clear();
   e.executor_.add({.sequence = &s.sequence, .session = s.idx},
                   s.tokens.ids.subspan(s.sequence.n_slots(), n), 0);
-  TARN_CHECK(e.kv_.reserve_frames(s.sequence, n));
-  e.kv_.plan_step({});  // nothing is read: no part of the KV is loaded
+  TARN_CHECK(e.kv_.cache().reserve_frames(s.sequence, n));
+  e.kv_.cache().plan_step({});  // nothing is read: no part of the KV is loaded
   e.executor_.forward_.backend->begin_step(e.executor_.batch_);
   const FillPlaces at = fill_places(n);  // RoPE turns the queries too; nothing reads them
   const u32 first_slot = s.sequence.n_slots();
   const u32 n_tasks = static_cast<u32>(ceil_div(n, kRowsPerTask));
-  for (u32 layer = 0; layer < e.model_.spec.n_cache_layers; ++layer) {
+  for (u32 layer = 0; layer < e.opened_.model.spec.n_cache_layers; ++layer) {
     if (layer > 0) TARN_CHECK(fill_arrived());  // the rows are free again
     e.workers_.run(n_tasks, [&](u32 task_idx, u32) {
       const u32 row = task_idx * kRowsPerTask;
@@ -115,17 +117,16 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   }
   TARN_CHECK(fill_arrived());
   s.sequence.commit(n);  // without a key: the tokens do not tell what is in these groups
-  if (e.kv_.is_moving()) e.kv_.pump(0);
-  engine::trace_disk(&e.trace_.disk, moved_before, e.kv_.stats());
-  e.trace_.n_rows = 0;  // none was computed
-  e.status_.counters.add(e.trace_);
+  if (e.kv_.cache().is_moving()) e.kv_.cache().pump(0);
+  engine::trace_disk(&e.current_.trace().disk, moved_before, e.kv_.cache().stats());
+  e.status_.counters.add(e.current_.trace());
   return {};
 }
 
 // Waits for the GPU. An error ends the engine, as in a step.
 Result<void> Probe::fill_arrived() {
   const Result<void> finished = engine_.executor_.forward_.backend->finish();
-  if (!finished) engine_.lose_device(finished.error());
+  if (!finished) engine_.current_.lose_device(finished.error());
   return finished;
 }
 
@@ -149,7 +150,7 @@ void Probe::copy_out(void* engine, const KvRows& rows) {
     e.homes_.gpu().device().copy_out(std::as_writable_bytes(std::span(q.data, n * width)),
                                      DevicePtr<f32>(from_row(rows.q, begin).data).as<std::byte>(),
                                      e.homes_.gpu().device().stream(StreamId::compute));
-    if (e.device_lost() || !e.device_works()) return;
+    if (e.device_lost() || !e.current_.device_works()) return;
     e.executor_.watch_.rows(e.executor_.watch_.context, {.session = rows.session,
                                                          .cache_layer = rows.cache_layer,
                                                          .first_slot = rows.first_slot + begin,

@@ -31,12 +31,20 @@ class Probe {
   explicit Probe(engine::Engine& engine) : engine_(engine) {}
 
   // Parts of an engine, to look at.
-  static const kv::GroupPool& pool(const engine::Engine& engine) { return engine.kv_.pool(); }
-  static const kv::KvCache& kv(const engine::Engine& engine) { return engine.kv_; }
-  static const kv::Tiers& tiers(const engine::Engine& engine) { return engine.kv_.tiers(); }
-  static const reuse::Archive& archive(const engine::Engine& engine) { return engine.archive_; }
-  static const reuse::Blend& blend(const engine::Engine& engine) { return engine.blend_; }
-  static const method::Selector& selector(const engine::Engine& engine) { return engine.selector_; }
+  static const kv::GroupPool& pool(const engine::Engine& engine) {
+    return engine.kv_.cache().pool();
+  }
+  static const kv::KvCache& kv(const engine::Engine& engine) { return engine.kv_.cache(); }
+  static const kv::Tiers& tiers(const engine::Engine& engine) { return engine.kv_.cache().tiers(); }
+  static const reuse::Archive& archive(const engine::Engine& engine) {
+    return engine.kv_.archive();
+  }
+  static std::span<const reuse::Blend> blends(const engine::Engine& engine) {
+    return engine.kv_.blends().all();
+  }
+  static const method::Selector& selector(const engine::Engine& engine) {
+    return engine.kv_.selector();
+  }
 
   // Returns what `tarn verify --reuse` writes down for this share; the engine has the weights' hash
   // where its configuration has any mark.

@@ -43,12 +43,12 @@ ClusterWork cluster_work(const SelectConfig& config, u32 n_rows) {
 }
 
 f64 Probe::recall(const RecallArgs& args) const {
-  TARN_ASSERT(!engine_.kv_.has_tiers() && !engine_.status_.on_gpu);
-  const model::ModelSpec& spec = engine_.model_.spec;
-  const plan::Plan& plan = engine_.plan_;
-  const SelectConfig& config = engine_.select_config_;
-  const kernels::CpuTable& table = *engine_.table_;
-  const kv::Sequence& sequence = engine_.sessions_[args.session].sequence;
+  TARN_ASSERT(!engine_.kv_.cache().has_tiers() && !engine_.status_.on_gpu);
+  const model::ModelSpec& spec = engine_.opened_.model.spec;
+  const plan::Plan& plan = engine_.opened_.plan;
+  const SelectConfig& config = engine_.opened_.select;
+  const kernels::CpuTable& table = *engine_.opened_.table;
+  const kv::Sequence& sequence = engine_.opened_.sessions[args.session].sequence;
   const method::Budget budget = method::budget(method::budget_rule(config), sequence.n_slots());
   const method::TokenRanges ranges =
       method::token_ranges(sequence.n_slots(), config.n_sinks, budget.n_local);
@@ -69,9 +69,10 @@ f64 Probe::recall(const RecallArgs& args) const {
   std::vector<const u8*> sample(method::pq_n_sample(shape, ranges.n_middle()));
   std::vector<const u8*> pages(plan.pages_max);
   sequence.pages(args.cache_layer, args.kv_head, 0, sequence.n_groups(), pages);
-  const KeyPages keys{engine_.kv_type_, pages.data(), plan.group_shape.page_tokens, spec.head_dim};
+  const KeyPages keys{engine_.opened_.kv_type, pages.data(), plan.group_shape.page_tokens,
+                      spec.head_dim};
   sample_rows(keys, ranges, u64{2} * plan.group_shape.vector_bytes, sample);
-  const KeyPages sampled{engine_.kv_type_, sample.data(), 1, spec.head_dim};
+  const KeyPages sampled{engine_.opened_.kv_type, sample.data(), 1, spec.head_dim};
 
   PqIndex index;
   index.init(shape, std::as_writable_bytes(std::span(region)));

@@ -111,6 +111,8 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
   plan->sessions_max = config.sessions_max;
   plan->running_max = config.running_max;
   plan->waiting_max = config.waiting_max;
+  if (config.reuse.prefix)
+    plan->n_blends = std::min({config.blends_max, config.running_max, config.sessions_max});
   plan->token_gap_ns = u64{config.token_gap_ms} * 1'000'000;
   plan->rows_max = std::min(config.batch_rows_max, plan->context_tokens);
   plan->n_workers = inputs.n_workers;

@@ -91,7 +91,7 @@ struct Plan {
   exec::AttentionSizes attention{};  // of a CPU's
   exec::GpuSizes gpu{};
   bool has_gpu() const { return gpu.rows_max > 0; }
-  bool blends() const { return kv.reuses; }
+  u32 n_blends = 0;  // prompts with chunks that run at a time; 0: chunks are not blended
   reuse::BlendSizes blend_sizes(const model::ModelSpec& spec) const {
     return {.spec = &spec,
             .context_tokens = context_tokens,
@@ -227,9 +227,7 @@ inline constexpr RegionRow kRegions[] = {
        chat::ChatMemory::carve(carver, in.templates_bytes, plan.render_bytes);
      }},
     {RegionId::blend, "blend", RegionKind::scratch, Location::host, "chunks want reuse.prefix",
-     [](Carver& carver, const Inputs& in, const Plan& plan) {
-       if (plan.blends()) reuse::BlendMemory::carve(carver, plan.blend_sizes(in.model->spec));
-     }},
+     &carve_engine<RegionId::blend>},
     {RegionId::select_index, "select_index", RegionKind::codes, Location::host,
      "every token is read",
      [](Carver& carver, const Inputs&, const Plan& plan) {

@@ -37,7 +37,7 @@ Result<void> EngineThread::start(std::span<const u32> cpus) {
 
 // After each step and each call.
 void EngineThread::note() {
-  common_.board.note(common_.engine->sessions(), SystemClock().now_ns());
+  common_.board.note(common_.engine->sessions().all(), SystemClock().now_ns());
   if (common_.engine->device_lost()) common_.drop_all(is_lost().value());
   common_.settle_waits();
   common_.refresh();
@@ -71,7 +71,7 @@ void EngineThread::run(Request* request, Lock& lock) {
   lock.lock();
   common_.queue.set_running(nullptr);
   request->result = done;
-  if (done && request->is_cancelled) common_.engine->request_cancel(request->session);
+  if (done && request->is_cancelled) common_.engine->sessions().request_cancel(request->session);
 }
 
 void EngineThread::wait_for_work(Lock& lock) {

@@ -42,7 +42,7 @@ Request* Outbox::pop_reply() {
 
 bool Outbox::has_event(const Engine& engine, const SessionBoard& board) const {
   for (SessionIdx idx = 0; idx < board.n_sessions(); ++idx) {
-    if (board.of(idx).is_read && engine.session_state(idx).generation.events.has_event())
+    if (board.of(idx).is_read && engine.sessions().state(idx).generation.events.has_event())
       return true;
   }
   return false;
@@ -72,7 +72,7 @@ void Outbox::signal_end() {
 bool take_event_of(Engine& engine, SessionBoard& board, SessionIdx idx, engine::Event* event,
                    std::span<char> text) {
   SessionRow& row = board.of(idx);
-  if (!row.is_read || !engine.take_event(idx, event, text)) return false;
+  if (!row.is_read || !engine.sessions().take_event(idx, event, text)) return false;
   if (event->type == engine::EventType::done) row.is_read = false;  // before anybody begins anew
   return true;
 }

@@ -37,7 +37,7 @@ bool Service::stop() {
   {
     Lock lock(common_.mutex);
     common_.stopping = true;
-    common_.engine->request_end();  // a step under way need not be waited for
+    common_.engine->sessions().request_end();  // a step under way need not be waited for
     common_.work.notify_all();
     common_.texts.notify_all();
     common_.news.notify_all();
@@ -204,7 +204,7 @@ Result<void> Service::request_cancel(SessionIdx idx) {
   if (common_.engine->device_lost()) return is_lost();
   const Lock lock(common_.mutex);
   common_.queue.cancel(idx);
-  common_.engine->request_cancel(idx);
+  common_.engine->sessions().request_cancel(idx);
   common_.work.notify_one();
   return {};
 }

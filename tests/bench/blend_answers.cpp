@@ -59,12 +59,12 @@ bool read(Document& document) {
 }
 
 std::vector<u32> generate(engine::Engine& engine, SessionIdx session, u32 n) {
-  value_of(engine.generate(session, {.max_tokens = n, .ignore_end = true}));
+  value_of(engine.sessions().generate(session, {.max_tokens = n, .ignore_end = true}));
   std::vector<u32> ids;
   engine::Event event{};
   char text[256];
   while (event.type != engine::EventType::done) {
-    if (!engine.take_event(session, &event, text)) {
+    if (!engine.sessions().take_event(session, &event, text)) {
       tools::step(engine);
     } else if (event.type == engine::EventType::token) {
       ids.push_back(event.token.token);
@@ -74,24 +74,24 @@ std::vector<u32> generate(engine::Engine& engine, SessionIdx session, u32 n) {
 }
 
 void answer(engine::Engine& engine, const Document& document, const std::string& share) {
-  const SessionIdx session = value_of(engine.create_session());
+  const SessionIdx session = value_of(engine.sessions().create());
   std::vector<u32> ids = document.ids;
   ids.push_back(document.questions.at(0).ids.at(0));
   const f32 recompute = std::strtof(share.c_str(), nullptr);
-  value_of(share == "full" ? engine.feed(session, ids)
-                           : engine.feed(session, ids, {document.chunks, recompute}));
+  value_of(share == "full" ? engine.sessions().feed(session, ids)
+                           : engine.sessions().feed(session, ids, {document.chunks, recompute}));
   tools::compute_all(engine, session);
   std::printf("%s", share.c_str());
   for (const Question& question : document.questions) {
-    const SessionIdx asked = value_of(engine.fork(session));
-    value_of(engine.feed(asked, {question.ids.data() + 1, question.ids.size() - 1}));
+    const SessionIdx asked = value_of(engine.sessions().fork(session));
+    value_of(engine.sessions().feed(asked, {question.ids.data() + 1, question.ids.size() - 1}));
     const auto said = generate(engine, asked, static_cast<u32>(question.answer.size()));
     std::printf(" %d", said == question.answer ? 1 : 0);
-    engine.destroy_session(asked);
+    engine.sessions().destroy(asked);
   }
   std::printf("\n");
   std::fflush(stdout);
-  engine.destroy_session(session);
+  engine.sessions().destroy(session);
 }
 
 int run(int argc, char** argv) {

@@ -121,8 +121,8 @@ Asked ask(Engine& engine, const std::vector<u32>& ids) {
   const Asked out{.first_s = asked.first_s,
                   .token_s = (asked.whole_s - asked.first_s) / (kAnswer - 1),
                   .n_from_disk = asked.reused.n_from_disk,
-                  .decision = engine.session_state(asked.session).loading};
-  engine.destroy_session(asked.session);
+                  .decision = engine.sessions().state(asked.session).loading};
+  engine.sessions().destroy(asked.session);
   return out;
 }
 
@@ -159,12 +159,12 @@ void save_documents(const Options& options, u32 n) {
     tools::OwnEngine own(options.model, config_of(options, Choice::reads));
     Engine& engine = own.get();
     for (u32 i = 0; i < n; ++i) {
-      const SessionIdx session = tools::value_of(engine.create_session());
-      tools::value_of(
-          engine.feed(session, random_ids(i + 1, options.n_tokens, engine.spec().n_vocab)));
+      const SessionIdx session = tools::value_of(engine.sessions().create());
+      tools::value_of(engine.sessions().feed(
+          session, random_ids(i + 1, options.n_tokens, engine.spec().n_vocab)));
       while (engine.has_work()) engine.step();
-      tools::value_of(engine.save(session, "document" + std::to_string(i)));
-      engine.destroy_session(session);
+      tools::value_of(engine.sessions().save(session, "document" + std::to_string(i)));
+      engine.sessions().destroy(session);
     }
   }
   std::filesystem::rename(folder, written);

@@ -31,17 +31,17 @@ struct Asked {
 inline Asked ask(engine::Engine& engine, const std::vector<u32>& ids, u32 max_tokens,
                  const char* tenant = "") {
   Asked asked;
-  asked.session = tools::value_of(engine.create_session({.tenant = tenant}));
+  asked.session = tools::value_of(engine.sessions().create({.tenant = tenant}));
   const f64 start_s = now_s();
-  tools::value_of(engine.feed(asked.session, ids));
-  tools::value_of(engine.generate(
+  tools::value_of(engine.sessions().feed(asked.session, ids));
+  tools::value_of(engine.sessions().generate(
       asked.session,
       {.sampler = {.wants_logprob = false}, .max_tokens = max_tokens, .ignore_end = true}));
   engine::Event event;
   std::vector<char> text(engine::EventRing::kTextBytes);
   for (bool is_done = false; !is_done;) {
     engine.step();
-    while (engine.take_event(asked.session, &event, text)) {
+    while (engine.sessions().take_event(asked.session, &event, text)) {
       const bool is_first = event.type == engine::EventType::token && asked.first_s == 0;
       if (is_first) asked.first_s = now_s() - start_s;
       is_done = event.type == engine::EventType::done;

@@ -32,15 +32,15 @@ struct Options {
 };
 
 SessionIdx begin(Engine& engine, u64 seed, u32 n_ids, u32 max_tokens, u32 share = 100) {
-  const SessionIdx session = tools::value_of(engine.create_session());
+  const SessionIdx session = tools::value_of(engine.sessions().create());
   const auto ids = random_ids(seed, n_ids, engine.spec().n_vocab);
   std::vector<reuse::ChunkSpan> chunks;
   for (u32 at = 1; share < 100 && at + kChunkTokens < n_ids; at += kChunkTokens)
     chunks.push_back({at, at + kChunkTokens});
-  tools::value_of(chunks.empty()
-                      ? engine.feed(session, ids)
-                      : engine.feed(session, ids, {chunks, static_cast<f32>(share) * 0.01f}));
-  tools::value_of(engine.generate(
+  tools::value_of(chunks.empty() ? engine.sessions().feed(session, ids)
+                                 : engine.sessions().feed(
+                                       session, ids, {chunks, static_cast<f32>(share) * 0.01f}));
+  tools::value_of(engine.sessions().generate(
       session,
       {.sampler = {.wants_logprob = false}, .max_tokens = max_tokens, .ignore_end = true}));
   return session;
@@ -51,7 +51,7 @@ u32 take_tokens(Engine& engine, SessionIdx session, bool* is_done) {
   std::vector<char> text(engine::EventRing::kTextBytes);
   engine::Event event;
   u32 n = 0;
-  while (engine.take_event(session, &event, text)) {
+  while (engine.sessions().take_event(session, &event, text)) {
     n += event.type == engine::EventType::token ? 1 : 0;
     *is_done = *is_done || event.type == engine::EventType::done;
   }
@@ -95,7 +95,7 @@ int run(const Options& options) {
   SessionIdx prompt = begin(engine, 1, options.n_tokens, 1, options.share);
   (void)gaps_of(engine, {}, &prompt, 0);
   const f64 alone_s = now_s() - start_s;
-  engine.destroy_session(prompt);
+  engine.sessions().destroy(prompt);
 
   std::vector<SessionIdx> answers;
   for (u32 i = 0; i < options.n_answers; ++i)

@@ -62,7 +62,7 @@ Asked ask_first(Engine& engine, const std::vector<u32>& ids, SessionIdx* out,
   if (out != nullptr) {
     *out = asked.session;
   } else {
-    engine.destroy_session(asked.session);
+    engine.sessions().destroy(asked.session);
   }
   return asked;
 }

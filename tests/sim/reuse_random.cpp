@@ -88,13 +88,13 @@ class Reference {
   std::vector<u32> answer(const Request& request) {
     Engine& engine = open_.engine;
     const SessionIdx session = open_.session_with(request.ids);
-    REQUIRE(engine
+    REQUIRE(engine.sessions()
                 .generate(session, {.sampler = request.sampler,
                                     .max_tokens = request.max_tokens,
                                     .ignore_end = true})
                 .has_value());
     std::vector<u32> tokens = read_all(engine, session).tokens;
-    engine.destroy_session(session);
+    engine.sessions().destroy(session);
     return tokens;
   }
 
@@ -148,7 +148,7 @@ class Life {
     counts_.spills += stats.n_spills;
     counts_.lost += stats.n_lost;
   }
-  const engine::Session& state(SessionIdx s) { return engine().session_state(s); }
+  const engine::Session& state(SessionIdx s) { return engine().sessions().state(s); }
   bool chance(u32 percent) { return random_.below(100) < percent; }
 
   // The sessions that there are, each a slot of `requests_`.
@@ -201,7 +201,7 @@ class Life {
   // Creates a session of one of two tenants, but where names are kept.
   void create() {
     const u32 tenant = kind_.keeps ? 0 : static_cast<u32>(random_.below(2));
-    const Result<SessionIdx> session = engine().create_session({.tenant = kTenants[tenant]});
+    const Result<SessionIdx> session = engine().sessions().create({.tenant = kTenants[tenant]});
     if (!session) return;
     requests_[*session].reset();
     tenants_[*session] = tenant;
@@ -236,15 +236,16 @@ class Life {
       ids.insert(ids.begin(), again.begin(), again.end());
     }
     const kv::Reused before = state(*s).generation.reused;
-    const u32 n_slots = state(*s).sequence.n_slots();
-    if (!engine().feed(*s, ids)) return void(++counts_.refused);
+    if (!engine().sessions().feed(*s, ids)) return void(++counts_.refused);
+    const bool is_own = begun_[tenants_[*s]].contains(digest_of(state(*s).tokens.ids.first(kPage)));
+    note_text(*s);
+    if (chance(30)) return;
+    step();
     const kv::Reused& now = state(*s).generation.reused;
     counts_.reused_from_memory += now.n_from_memory > before.n_from_memory;
     counts_.reused_from_disk += now.n_from_disk > before.n_from_disk;
-    const bool is_own = begun_[tenants_[*s]].contains(digest_of(state(*s).tokens.ids.first(kPage)));
     CAPTURE(random_.seed());
-    if (state(*s).sequence.n_slots() > n_slots) CHECK(is_own);
-    note_text(*s);
+    if (now.n_tokens() > before.n_tokens()) CHECK(is_own);
   }
 
   void generate() {
@@ -258,7 +259,7 @@ class Life {
       request.sampler.temperature = 0.9f;
       request.sampler.seed = random_.next();
     }
-    const Result<void> begun = engine().generate(
+    const Result<void> begun = engine().sessions().generate(
         *s, {.sampler = request.sampler, .max_tokens = request.max_tokens, .ignore_end = true});
     if (!begun) {
       CHECK((faulty_ || begun.error().status == Status::would_block));
@@ -272,7 +273,7 @@ class Life {
     const auto s = any(is_quiet);
     if (!s) return;
     const u32 n = static_cast<u32>(random_.below(state(*s).tokens.n_ids + 1u));
-    const Result<void> cut = engine().truncate(*s, n);
+    const Result<void> cut = engine().sessions().truncate(*s, n);
     if (cut) CHECK(state(*s).tokens.n_ids == n);
     if (!cut) CHECK((faulty_ || cut.error().status == Status::would_block));
     ++counts_.truncations;
@@ -281,7 +282,7 @@ class Life {
   void fork() {
     const auto s = any(is_idle);
     if (!s) return;
-    const Result<SessionIdx> copy = engine().fork(*s);
+    const Result<SessionIdx> copy = engine().sessions().fork(*s);
     if (!copy) return void(++counts_.refused);
     requests_[*copy].reset();
     tenants_[*copy] = tenants_[*s];
@@ -291,7 +292,7 @@ class Life {
   void destroy() {
     const auto s = any(is_idle);
     if (!s) return;
-    engine().destroy_session(*s);
+    engine().sessions().destroy(*s);
     ++counts_.destroyed;
   }
 
@@ -303,9 +304,9 @@ class Life {
     const bool saves = chance(70);
     Status status = Status::ok;
     if (saves) {
-      const auto saved = engine().save(*s, name);
+      const auto saved = engine().sessions().save(*s, name);
       if (!saved) status = saved.error().status;
-    } else if (const Result<void> kept = engine().autosave(*s, name); !kept) {
+    } else if (const Result<void> kept = engine().sessions().autosave(*s, name); !kept) {
       status = kept.error().status;
     }
     // Another one may have that name already.
@@ -330,7 +331,7 @@ class Life {
     ++counts_.restarts;
     if (faulty_ && chance(50)) change_disk();
     for (const char* name : {"a", "b", "c"}) {
-      const auto restored = engine().restore(name);
+      const auto restored = engine().sessions().restore(name);
       const NameHistory& history = names_[name];
       CAPTURE(random_.seed());
       CAPTURE(name);
@@ -357,7 +358,7 @@ class Life {
     const auto s = any(is_busy);
     if (!s) return;
     if (state(*s).state == SessionState::computing) ++counts_.prefill_cancels;
-    engine().request_cancel(*s);
+    engine().sessions().request_cancel(*s);
   }
 
   void step() {
@@ -371,7 +372,7 @@ class Life {
   void drain(SessionIdx s) {
     Event event;
     char text[engine::EventRing::kTextBytes];
-    while (requests_[s] && engine().take_event(s, &event, text)) {
+    while (requests_[s] && engine().sessions().take_event(s, &event, text)) {
       if (event.type == EventType::token) requests_[s]->said.push_back(event.token.token);
       if (event.type == EventType::done) compare(*std::exchange(requests_[s], std::nullopt), event);
     }

@@ -138,7 +138,7 @@ class SelectLife {
     return {s.tokens.ids.begin(), s.tokens.ids.begin() + s.tokens.n_ids};
   }
   Engine& resident() { return resident_.engine; }
-  const engine::Session& state(SessionIdx s) { return engine().session_state(s); }
+  const engine::Session& state(SessionIdx s) { return engine().sessions().state(s); }
   // Whether other sessions hold what the next token would need.
   static bool is_full(Engine& engine) { return lab::Probe::pool(engine).groups_free() < kLayers; }
   bool chance(u32 percent) { return random_.below(100) < percent; }
@@ -178,7 +178,7 @@ class SelectLife {
   void keep(SessionIdx s) {
     if (!keeps_) return;
     pairs_[s].name = "talk " + std::to_string(n_names_++);
-    if (!engine().autosave(s, pairs_[s].name)) pairs_[s].is_apart = true;
+    if (!engine().sessions().autosave(s, pairs_[s].name)) pairs_[s].is_apart = true;
   }
 
   // The engine goes, and another one restores what was saved, or its last checkpoint.
@@ -189,7 +189,7 @@ class SelectLife {
       if (state(s).state == SessionState::free || end_if_apart(s)) continue;
       Pair& pair = pairs_[s];
       const bool is_quiet = !pair.wanted && state(s).state == SessionState::idle;
-      pair.is_saved = saves && is_quiet && engine().save(s, pair.name).has_value();
+      pair.is_saved = saves && is_quiet && engine().sessions().save(s, pair.name).has_value();
       pairs.push_back(std::exchange(pair, {}));
     }
     count_moves();
@@ -212,15 +212,15 @@ class SelectLife {
   void restore(Pair& pair) {
     CAPTURE(random_.seed());
     CAPTURE(pair.name);
-    const auto restored = engine().restore(pair.name);
+    const auto restored = engine().sessions().restore(pair.name);
     if (!restored) {
       // Taken up, sessions do not share groups as forks do, so there may be no room for all.
       const bool has_room = restored.error().status != Status::would_block;
       CHECK((faulty_ || !pair.is_saved || !has_room));
-      return resident().destroy_session(pair.resident);
+      return resident().sessions().destroy(pair.resident);
     }
     const engine::Session& mine = state(restored->idx);
-    const engine::Session& theirs = resident().session_state(pair.resident);
+    const engine::Session& theirs = resident().sessions().state(pair.resident);
     const std::vector<u32> ids = ids_of(mine), wanted_ids = ids_of(theirs);
     pairs_[restored->idx] = pair;
     Pair& own = pairs_[restored->idx];
@@ -243,10 +243,10 @@ class SelectLife {
   // Its KV, and what it chooses by, are what they were; one that tells its index of a turn later
   // says the same in the end.
   bool has_same_index(SessionIdx s, SessionIdx other) {
-    if (state(s).approx.first_slot != resident().session_state(other).approx.first_slot)
+    if (state(s).approx.first_slot != resident().sessions().state(other).approx.first_slot)
       return false;
     // One that has read its input is ahead of one that goes on reading, and else like it.
-    const u32 n_slots = resident().session_state(other).sequence.n_slots();
+    const u32 n_slots = resident().sessions().state(other).sequence.n_slots();
     const bool is_behind = state(s).sequence.n_slots() != n_slots;
     if (is_behind && (faulty_ || state(s).state != SessionState::computing)) return false;
     const method::KeptIndex mine = lab::Probe::selector(engine()).kept(s);
@@ -255,7 +255,8 @@ class SelectLife {
   }
 
   // Whether the checkpoint is from the middle of the answer that the engine's end cut off.
-  static bool is_part(const Pair& pair, const Engine::Restored& restored, u64 n_wanted) {
+  static bool is_part(const Pair& pair, const engine::SessionPool::Restored& restored,
+                      u64 n_wanted) {
     if (!pair.wanted || !restored.is_cut_off || restored.n_drawn == 0) return false;
     return restored.n_tokens == n_wanted - pair.wanted->size() + restored.n_drawn;
   }
@@ -269,14 +270,14 @@ class SelectLife {
     pair.params.max_tokens += static_cast<u32>(pair.params.first_draw);
     pair.params.max_tokens -= static_cast<u32>(n_said);
     pair.params.first_draw = n_said;
-    REQUIRE(engine().generate(s, pair.params).has_value());
+    REQUIRE(engine().sessions().generate(s, pair.params).has_value());
     ++counts_.went_on;
   }
 
   void create() {
-    const Result<SessionIdx> session = engine().create_session();
+    const Result<SessionIdx> session = engine().sessions().create();
     if (!session) return;
-    const Result<SessionIdx> other = resident().create_session();
+    const Result<SessionIdx> other = resident().sessions().create();
     REQUIRE(other.has_value());
     pairs_[*session] = {.resident = *other};
     keep(*session);
@@ -288,10 +289,10 @@ class SelectLife {
     if (end_if_apart(*s)) return;
     std::vector<u32> ids(1 + random_.below(chance(40) ? 250 : 40));
     for (u32& id : ids) id = static_cast<u32>(random_.below(1024));
-    if (!engine().feed(*s, ids)) return;
+    if (!engine().sessions().feed(*s, ids)) return;
     Pair& pair = pairs_[*s];
     ++pair.n_inputs;
-    if (!resident().feed(pair.resident, ids)) pair.is_apart = true;
+    if (!resident().sessions().feed(pair.resident, ids)) pair.is_apart = true;
     resident_.run();
   }
 
@@ -303,15 +304,15 @@ class SelectLife {
                                   .ignore_end = true};
     if (chance(50)) params.sampler.temperature = 0.9f;
     params.sampler.seed = random_.next();
-    if (!engine().generate(*s, params)) return;
+    if (!engine().sessions().generate(*s, params)) return;
     Pair& pair = pairs_[*s];
     pair.params = params;
     pair.said.clear();
     pair.has_chosen = false;
-    const bool is_told = resident().generate(pair.resident, params).has_value();
+    const bool is_told = resident().sessions().generate(pair.resident, params).has_value();
     // Where KV was lost, what selection had left in it is computed anew, exactly. Without faults
     // nothing is, and tokens tell.
-    const u32 first_approx_slot = resident().session_state(pair.resident).approx.first_slot;
+    const u32 first_approx_slot = resident().sessions().state(pair.resident).approx.first_slot;
     const bool is_same = !faulty_ || state(*s).approx.first_slot == first_approx_slot;
     bool had_room = is_told;
     if (is_told) {
@@ -335,7 +336,7 @@ class SelectLife {
     if (!s || end_if_apart(*s) || state(*s).tokens.n_ids == 0) return;
     engine::GenerateParams params{.max_tokens = 40, .ignore_end = true};
     params.sampler.seed = random_.next();
-    if (!engine().generate(*s, params)) return;
+    if (!engine().sessions().generate(*s, params)) return;
     Pair& pair = pairs_[*s];
     pair.said.clear();
     pair.is_cancelled = true;
@@ -343,17 +344,17 @@ class SelectLife {
     clock_.arm(engine(), *s, 1 + random_.below(chance(50) ? 100 : 3000));
     for (u32 i = 0; i < 400 && !pair.ended; ++i) step();
     clock_.disarm();
-    if (!pair.ended) engine().request_cancel(*s);
+    if (!pair.ended) engine().sessions().request_cancel(*s);
     for (u32 i = 0; i < 400 && !pair.ended; ++i) step();
     pair.is_cancelled = false;
     params.max_tokens = static_cast<u32>(pair.said.size());
     pair.is_apart = pair.is_apart || !pair.ended || *pair.ended == Finish::error ||
                     params.max_tokens == 0 ||  // its input may not be computed to the end
-                    !resident().generate(pair.resident, params);
+                    !resident().sessions().generate(pair.resident, params);
     if (!pair.ended) pair.wanted.emplace();
     if (pair.is_apart) return;
     CAPTURE(random_.seed());
-    const engine::Session& other = resident().session_state(pair.resident);
+    const engine::Session& other = resident().sessions().state(pair.resident);
     const std::vector<u32> wanted = read_all(resident(), pair.resident).tokens;
     const bool is_lossy_alike = state(*s).approx.first_slot == other.approx.first_slot;
     pair.is_apart = wanted.size() != pair.said.size() || (faulty_ && !is_lossy_alike);
@@ -366,23 +367,23 @@ class SelectLife {
     const auto s = any_idle();
     if (!s || end_if_apart(*s)) return;
     const u32 n = static_cast<u32>(random_.below(state(*s).tokens.n_ids + 1u));
-    if (!engine().truncate(*s, n)) {
+    if (!engine().sessions().truncate(*s, n)) {
       pairs_[*s].is_apart = true;
       return;
     }
-    REQUIRE(resident().truncate(pairs_[*s].resident, n).has_value());
+    REQUIRE(resident().sessions().truncate(pairs_[*s].resident, n).has_value());
     ++counts_.truncations;
   }
 
   void fork() {
     const auto s = any_idle();
     if (!s || end_if_apart(*s)) return;
-    const Result<SessionIdx> copy = engine().fork(*s);
+    const Result<SessionIdx> copy = engine().sessions().fork(*s);
     if (!copy) return;
-    const Result<SessionIdx> other = resident().fork(pairs_[*s].resident);
+    const Result<SessionIdx> other = resident().sessions().fork(pairs_[*s].resident);
     if (!other) {  // it holds KV that the other one has lost, or given up
       CHECK(other.error().status == Status::would_block);
-      return engine().destroy_session(*copy);
+      return engine().sessions().destroy(*copy);
     }
     pairs_[*copy] = {.resident = *other, .n_inputs = pairs_[*s].n_inputs};
     keep(*copy);
@@ -392,15 +393,15 @@ class SelectLife {
   void destroy() {
     const auto s = any_idle();
     if (!s) return;
-    engine().destroy_session(*s);
-    resident().destroy_session(pairs_[*s].resident);
+    engine().sessions().destroy(*s);
+    resident().sessions().destroy(pairs_[*s].resident);
   }
 
   bool end_if_apart(SessionIdx s) {
     if (!pairs_[s].is_apart) return false;
     ++counts_.given_up;
-    engine().destroy_session(s);
-    resident().destroy_session(pairs_[s].resident);
+    engine().sessions().destroy(s);
+    resident().sessions().destroy(pairs_[s].resident);
     return true;
   }
 
@@ -421,7 +422,7 @@ class SelectLife {
   void drain(SessionIdx s, Pair& pair) {
     Event event;
     char text[engine::EventRing::kTextBytes];
-    while ((pair.wanted || pair.is_cancelled) && engine().take_event(s, &event, text)) {
+    while ((pair.wanted || pair.is_cancelled) && engine().sessions().take_event(s, &event, text)) {
       if (event.type == EventType::token) pair.said.push_back(event.token.token);
       if (event.type != EventType::done) continue;
       pair.ended = event.done.finish;
@@ -438,7 +439,7 @@ class SelectLife {
     // Where one of them had no room for more, or for the last token that it said, which is not kept
     // then, they differ from here on.
     const bool is_whole = wanted.size() == pair.said.size() &&
-                          ids_of(state(s)) == ids_of(resident().session_state(pair.resident));
+                          ids_of(state(s)) == ids_of(resident().sessions().state(pair.resident));
     if (event.done.finish == Finish::error) {
       CHECK((faulty_ || event.done.status == Status::would_block));
     } else {

@@ -16,7 +16,7 @@ class CancellingClock final : public Clock {
     const u64 now = disk.now_ns();
     ++n_readings;
     if (engine_ == nullptr || n_readings < at_reading_ || now < at_ns_) return now;
-    std::exchange(engine_, nullptr)->request_cancel(session_);
+    std::exchange(engine_, nullptr)->sessions().request_cancel(session_);
     return now;
   }
   void nap_ns(u64 ns) override { disk.nap_ns(ns); }

@@ -78,9 +78,9 @@ struct OpenEngine {
     while (engine.has_work()) engine.step();
   }
   engine::SessionIdx session_with(const std::vector<u32>& ids) {
-    const Result<engine::SessionIdx> session = engine.create_session();
+    const Result<engine::SessionIdx> session = engine.sessions().create();
     REQUIRE(session.has_value());
-    REQUIRE(engine.feed(*session, ids).has_value());
+    REQUIRE(engine.sessions().feed(*session, ids).has_value());
     return *session;
   }
 
@@ -148,7 +148,7 @@ inline Said read_all(engine::Engine& engine, engine::SessionIdx session) {
   engine::Event event;
   char text[256];
   for (;;) {
-    if (!engine.take_event(session, &event, text)) {
+    if (!engine.sessions().take_event(session, &event, text)) {
       REQUIRE(engine.has_work());
       engine.step();
       continue;

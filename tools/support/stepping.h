@@ -27,7 +27,7 @@ inline const engine::StepTrace& step(engine::Engine& engine) {
 // Throws Failure unless the session has computed its last input, or still does.
 inline void check_computed(const engine::Engine& engine, engine::SessionIdx session) {
   check_gpu(engine);
-  const Status status = engine.session_state(session).last_error.status;
+  const Status status = engine.sessions().state(session).last_error.status;
   if (status == Status::ok) return;
   throw Failure{exit_code(status), std::string("the text was not read to its end: ") +
                                        status_name(status) + "; the warning above says why"};
@@ -55,7 +55,7 @@ bool drain(engine::Engine& engine, engine::SessionIdx session, OnEvent&& on_even
   engine::Event event;
   std::array<char, engine::EventRing::kTextBytes> text;
   bool has_ended = false;
-  while (engine.take_event(session, &event, text)) {
+  while (engine.sessions().take_event(session, &event, text)) {
     const bool has_text = event.type == engine::EventType::text;
     on_event(event, std::string_view(text.data(), has_text ? event.text_bytes : 0));
     if (event.type != engine::EventType::done) continue;

@@ -78,37 +78,37 @@ CaseRun::CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_mo
                  const std::function<void(u32)>& on_depth)
     : engine_(engine), case_(c) {
   for (u32 i = 0; i < c.n_parallel; ++i) {
-    sessions_.push_back(value_of(engine.create_session()));
+    sessions_.push_back(value_of(engine.sessions().create()));
     n_held_.push_back(0);
     if (c.n_depth == 0) continue;
     // One token more: the last one waits for the next call, and is measured with it.
     const std::vector<u32> ids = random_ids(seed + i, c.n_depth + 1, engine.spec().n_vocab);
     value_of(c.is_filled ? lab::Probe(engine).fill_kv(sessions_[i], ids, kv_model->source())
-                         : engine.feed(sessions_[i], ids));
+                         : engine.sessions().feed(sessions_[i], ids));
     n_held_[i] = c.n_depth + 1;
   }
   for (const engine::SessionIdx session : sessions_) {
     tools::compute_all(engine, session, [&] {
-      if (on_depth) on_depth(engine.session_state(session).sequence.n_slots());
+      if (on_depth) on_depth(engine.sessions().state(session).sequence.n_slots());
     });
   }
   if (c.is_filled) planter_ = kv_model->planter();
   lab::Probe(engine).watch_kv(planter_);  // extents follow the queries before them
   for (u32 i = 0; i < c.n_parallel; ++i) {
     if (c.n_depth > 0 && c.n_settle > 0) settle(sessions_[i]);
-    n_held_[i] = engine.session_state(sessions_[i]).tokens.n_ids;
+    n_held_[i] = engine.sessions().state(sessions_[i]).tokens.n_ids;
   }
   lab::Probe(engine).watch_kv({});
 }
 
 CaseRun::~CaseRun() {
-  for (const engine::SessionIdx session : sessions_) engine_.destroy_session(session);
+  for (const engine::SessionIdx session : sessions_) engine_.sessions().destroy(session);
 }
 
 // Steps until a row of the session has selected, because then its index is in use.
 void CaseRun::settle(engine::SessionIdx session) {
   for (u32 i = 0; i < case_.n_settle; ++i) {
-    value_of(engine_.generate(session, {.max_tokens = 1, .ignore_end = true}));
+    value_of(engine_.sessions().generate(session, {.max_tokens = 1, .ignore_end = true}));
     if (run_to_end(engine_, {session}).n_slots_chosen > 0) return;
   }
 }
@@ -116,16 +116,16 @@ void CaseRun::settle(engine::SessionIdx session) {
 void CaseRun::cut_back() {
   for (u32 i = 0; i < sessions_.size(); ++i) {
     if (n_held_[i] == 0) {
-      value_of(engine_.truncate(sessions_[i], 0));
+      value_of(engine_.sessions().truncate(sessions_[i], 0));
       continue;
     }
     if (case_.n_settle > 0) {  // a generated token waits: its row selects, a fed one's would not
-      value_of(engine_.truncate(sessions_[i], n_held_[i]));
+      value_of(engine_.sessions().truncate(sessions_[i], n_held_[i]));
       continue;
     }
-    const u32 waiting = engine_.session_state(sessions_[i]).tokens.ids[n_held_[i] - 1];
-    value_of(engine_.truncate(sessions_[i], n_held_[i] - 1));
-    value_of(engine_.feed(sessions_[i], std::span(&waiting, 1)));
+    const u32 waiting = engine_.sessions().state(sessions_[i]).tokens.ids[n_held_[i] - 1];
+    value_of(engine_.sessions().truncate(sessions_[i], n_held_[i] - 1));
+    value_of(engine_.sessions().feed(sessions_[i], std::span(&waiting, 1)));
   }
 }
 
@@ -135,10 +135,11 @@ Sample CaseRun::run(u64 seed) {
     // token.
     const u32 n_waiting = case_.n_depth > 0 ? 1 : 0;
     const u32 n_fed = std::max(case_.n_prompt, 1u) - n_waiting;
-    value_of(engine_.feed(sessions_[i], random_ids(seed + 100 + i, n_fed, engine_.spec().n_vocab)));
+    value_of(engine_.sessions().feed(sessions_[i],
+                                     random_ids(seed + 100 + i, n_fed, engine_.spec().n_vocab)));
     // The prompt's last row gives the first token; a generation after a prompt decodes n_gen more.
     const u32 n_out = case_.n_prompt > 0 ? case_.n_gen + 1 : case_.n_gen;
-    value_of(engine_.generate(
+    value_of(engine_.sessions().generate(
         sessions_[i],
         {.sampler = {.wants_logprob = false}, .max_tokens = n_out, .ignore_end = true}));
   }

@@ -69,13 +69,14 @@ void KvModel::begin(u32 n_layers, u32 n_tokens, u32 d) {
 void KvModel::record(engine::Engine& engine, u32 n_tokens) {
   const model::ModelSpec& spec = engine.spec();
   begin(spec.n_cache_layers, n_tokens, spec.n_kv_heads * spec.head_dim);
-  const engine::SessionIdx session = value_of(engine.create_session());
+  const engine::SessionIdx session = value_of(engine.sessions().create());
   lab::Probe(engine).watch_kv(recorder());
   // The last token waits for the next call.
-  value_of(engine.feed(session, random_ids(seed_, n_tokens_ + 1, engine.spec().n_vocab)));
+  value_of(
+      engine.sessions().feed(session, random_ids(seed_, n_tokens_ + 1, engine.spec().n_vocab)));
   tools::compute_all(engine, session);
   lab::Probe(engine).watch_kv({});
-  engine.destroy_session(session);
+  engine.sessions().destroy(session);
   end();
 }
 

@@ -78,18 +78,18 @@ PassagesPrompt PassagesText::prompt(std::span<const u32> passages, u32 n_tokens,
 FirstToken time_first_token(engine::Engine& engine, const PassagesPrompt& prompt,
                             std::optional<f32> share, std::string_view tenant) {
   SystemClock clock;
-  const SessionIdx session = value_of(engine.create_session({.tenant = tenant}));
+  const SessionIdx session = value_of(engine.sessions().create({.tenant = tenant}));
   const engine::DiskTrace before = engine.status().counters.disk;
   const u64 begin_ns = clock.now_ns();
-  value_of(share ? engine.feed(session, prompt.ids, {prompt.chunks, *share})
-                 : engine.feed(session, prompt.ids));
-  const f64 predicted_s = engine.session_state(session).approx.decision.blend_s;
-  value_of(engine.generate(session, {.max_tokens = 1, .ignore_end = true}));
+  value_of(share ? engine.sessions().feed(session, prompt.ids, {prompt.chunks, *share})
+                 : engine.sessions().feed(session, prompt.ids));
+  const f64 predicted_s = engine.sessions().state(session).approx.decision.blend_s;
+  value_of(engine.sessions().generate(session, {.max_tokens = 1, .ignore_end = true}));
   engine::Event event{};
   char text[256];
   u64 first_ns = 0;
   while (event.type != engine::EventType::done) {
-    if (!engine.take_event(session, &event, text)) {
+    if (!engine.sessions().take_event(session, &event, text)) {
       tools::step(engine);
     } else if (event.type == engine::EventType::token) {
       first_ns = clock.now_ns();
@@ -97,7 +97,7 @@ FirstToken time_first_token(engine::Engine& engine, const PassagesPrompt& prompt
   }
   if (event.done.status != Status::ok)
     tools::throw_failure({.status = event.done.status, .hint = "the prompt was not answered"});
-  engine.destroy_session(session);
+  engine.sessions().destroy(session);
   const engine::DiskTrace after = engine.status().counters.disk;
   return {.seconds = static_cast<f64>(first_ns - begin_ns) * 1e-9,
           .predicted_s = predicted_s,

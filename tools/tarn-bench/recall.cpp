@@ -31,7 +31,7 @@ Queries next_queries(engine::Engine& engine, engine::SessionIdx session, step::K
   Queries out{.width = u64{spec.n_heads} * spec.head_dim, .planter = planter};
   out.rows.resize(out.width * spec.n_cache_layers);
   lab::Probe(engine).watch_kv({&Queries::take, &out});
-  value_of(engine.generate(session, {.max_tokens = 1, .ignore_end = true}));
+  value_of(engine.sessions().generate(session, {.max_tokens = 1, .ignore_end = true}));
   while (engine.has_work()) {
     tools::step(engine);
     tools::drain(engine, session);

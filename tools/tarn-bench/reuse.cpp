@@ -84,12 +84,12 @@ void ReuseBench::save_passages() {
     std::vector<u32> ids = text_->begin;
     const auto passage = text_->passage(i, shape_.n_tokens);
     ids.insert(ids.end(), passage.begin(), passage.end());
-    const SessionIdx session = value_of(engine.create_session());
-    value_of(engine.feed(session, ids));
+    const SessionIdx session = value_of(engine.sessions().create());
+    value_of(engine.sessions().feed(session, ids));
     tools::compute_all(engine, session);
     if (!options_.base.store_dir.empty())
-      value_of(engine.save(session, "passage " + std::to_string(i)));
-    engine.destroy_session(session);
+      value_of(engine.sessions().save(session, "passage " + std::to_string(i)));
+    engine.sessions().destroy(session);
   }
 }
 

@@ -103,7 +103,7 @@ class Box {
       : config_(config), progress_(progress) {
     config_.select.iterations = n_updates;
     own_ = std::make_unique<OwnEngine>(command.engine.model, config_);
-    session_ = value_of(engine().create_session());
+    session_ = value_of(engine().sessions().create());
   }
 
   u32 n_workers() { return engine().plan().n_workers; }
@@ -150,19 +150,20 @@ class Box {
     for (; n_fed_ < n_tokens; ++n_fed_) {
       ids.push_back(static_cast<u32>(n_fed_ * 2'654'435'761ull % engine().spec().n_vocab));
     }
-    value_of(engine().feed(session_, ids));
+    value_of(engine().sessions().feed(session_, ids));
     const auto begin = SteadyClock::now();
     compute_all(engine(), session_, [&] {
       if (!progress_.is_due()) return;
-      tell("read " + std::to_string(engine().session_state(session_).sequence.n_slots()));
+      tell("read " + std::to_string(engine().sessions().state(session_).sequence.n_slots()));
     });
     return seconds_since(begin);
   }
 
   // The minimum over the layers, which other programs disturb least.
   f64 cluster(u32 n_tokens) {
-    value_of(engine().truncate(session_, n_tokens));
-    value_of(engine().generate(session_, {.sampler = {}, .max_tokens = 1, .ignore_end = true}));
+    value_of(engine().sessions().truncate(session_, n_tokens));
+    value_of(engine().sessions().generate(session_,
+                                          {.sampler = {}, .max_tokens = 1, .ignore_end = true}));
     for (bool done = false; !done;) {
       step(engine());
       done = drain(engine(), session_);

@@ -45,10 +45,10 @@ class Tokens {
   // The time of one token behind n of them.
   f64 measure(u32 n, bool selects) {
     engine::Engine& engine = own_.get();
-    const engine::SessionIdx session = value_of(engine.create_session());
+    const engine::SessionIdx session = value_of(engine.sessions().create());
     const std::vector<u32> ids(n, 1);
     value_of(lab::Probe(engine).fill_kv(session, ids, {&fill_rows, nullptr}));
-    value_of(engine.generate(
+    value_of(engine.sessions().generate(
         session,
         {.sampler = {.wants_logprob = false}, .max_tokens = kTokensMax, .ignore_end = true}));
     f64 least_s = 0, all_s = 0;
@@ -68,12 +68,12 @@ class Tokens {
       }
       drain(engine, session);
     }
-    engine.request_cancel(session);
+    engine.sessions().request_cancel(session);
     while (engine.has_work()) {
       step(engine);
       drain(engine, session);
     }
-    engine.destroy_session(session);
+    engine.sessions().destroy(session);
     if (least_s == 0) throw Failure{kExitInternal, "no token was read in the way to be measured"};
     return least_s;
   }
@@ -82,7 +82,7 @@ class Tokens {
   static void drain(engine::Engine& engine, engine::SessionIdx session) {
     engine::Event event;
     std::array<char, engine::EventRing::kTextBytes> text;
-    while (engine.take_event(session, &event, text)) {
+    while (engine.sessions().take_event(session, &event, text)) {
       const bool is_end = event.type == engine::EventType::done;
       if (is_end && event.done.finish == engine::Finish::error)
         throw_ended_early(event.done.status);

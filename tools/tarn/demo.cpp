@@ -95,7 +95,7 @@ f64 seconds_since(SteadyClock::time_point begin) {
 void read_document(engine::Engine& engine, engine::SessionIdx session, Told& told) {
   const auto begin = SteadyClock::now();
   compute_all(engine, session, [&] {
-    const engine::Session& state = engine.session_state(session);
+    const engine::Session& state = engine.sessions().state(session);
     told.n_read = state.sequence.n_slots();
     told.n_saved = state.saved.n_slots;
     told.spilled_bytes = engine.status().kv.moved.bytes_spilled;
@@ -106,8 +106,9 @@ void read_document(engine::Engine& engine, engine::SessionIdx session, Told& tol
 void answer(engine::Engine& engine, engine::SessionIdx session, const SampleQuestion& question,
             u32 n_tokens, Told& told) {
   const auto begin = SteadyClock::now();
-  value_of(engine.feed(session, question.ids));
-  value_of(engine.generate(session, {.sampler = {}, .max_tokens = n_tokens, .ignore_end = true}));
+  value_of(engine.sessions().feed(session, question.ids));
+  value_of(engine.sessions().generate(session,
+                                      {.sampler = {}, .max_tokens = n_tokens, .ignore_end = true}));
   const auto on_event = [&](const engine::Event& event, std::string_view) {
     if (event.type == engine::EventType::token && told.n_answer < kComparedTokens)
       told.answer[told.n_answer++] = event.token.token;
@@ -130,24 +131,25 @@ void run_part(const Part& part, Told& told) {
   const auto document = std::span(part.sample->document_ids).first(part.n_tokens);
   std::optional<engine::SessionIdx> session;
   if (!part.session.empty()) {
-    const Result<engine::Engine::Restored> restored = engine.restore(part.session);
+    const Result<engine::SessionPool::Restored> restored = engine.sessions().restore(part.session);
     if (restored) {
       session = restored->idx;
       told.n_restored = restored->n_computed;
       // An answer is kept too if it took long enough for a checkpoint.
-      if (restored->n_tokens > part.n_tokens) value_of(engine.truncate(*session, part.n_tokens));
+      if (restored->n_tokens > part.n_tokens)
+        value_of(engine.sessions().truncate(*session, part.n_tokens));
     } else if (restored.error().status != Status::not_found) {
       throw_failure(restored.error());
     }
   }
   if (!session) {
-    session = value_of(engine.create_session());
-    if (!part.session.empty()) value_of(engine.autosave(*session, part.session));
-    value_of(engine.feed(*session, document));
+    session = value_of(engine.sessions().create());
+    if (!part.session.empty()) value_of(engine.sessions().autosave(*session, part.session));
+    value_of(engine.sessions().feed(*session, document));
   }
   read_document(engine, *session, told);
   if (!part.session.empty() && told.n_restored < part.n_tokens - 1) {
-    value_of(engine.save(*session, part.session));
+    value_of(engine.sessions().save(*session, part.session));
   }
   if (part.n_answer > 0) answer(engine, *session, part.sample->questions[0], part.n_answer, told);
 }

@@ -150,13 +150,13 @@ std::vector<u32> ids_of(const EvalCommand& command) {
 
 void compute(engine::Engine& engine, const std::vector<u32>& ids, Measure& measure) {
   Progress progress;
-  const engine::SessionIdx session = value_of(engine.create_session());
+  const engine::SessionIdx session = value_of(engine.sessions().create());
   lab::Probe(engine).watch_logits(session, &Measure::on_logits, &measure);
-  value_of(engine.feed(session, ids));
+  value_of(engine.sessions().feed(session, ids));
   compute_all(engine, session, [&] {
     measure.check();
     if (!progress.is_due()) return;
-    const u32 n = engine.session_state(session).sequence.n_slots();
+    const u32 n = engine.sessions().state(session).sequence.n_slots();
     progress.show("read " + std::to_string(n) + " of " + std::to_string(ids.size()) + " tokens",
                   static_cast<f64>(n) / static_cast<f64>(ids.size()));
   });

@@ -59,7 +59,7 @@ Question encode(ModelFile& model, const LogbookLine& line, const std::string& wh
 class Reader {
  public:
   explicit Reader(engine::Engine& engine)
-      : engine_(engine), session_(value_of(engine.create_session())) {}
+      : engine_(engine), session_(value_of(engine.sessions().create())) {}
 
   // Generates after the prompt, as many tokens as the answer has. `next` is the following question:
   // the common prefix of both prompts is a document, fed as an input of its own, so that its index
@@ -95,7 +95,7 @@ class Reader {
 
  private:
   Answer say(u64 n_tokens) {
-    value_of(engine_.generate(
+    value_of(engine_.sessions().generate(
         session_, {.sampler = {}, .max_tokens = static_cast<u32>(n_tokens), .ignore_end = true}));
     Answer answer;
     const auto on_event = [&](const engine::Event& event, std::string_view) {
@@ -114,7 +114,7 @@ class Reader {
   }
   // Whether the session begins with the prompt's first n tokens.
   bool holds(const Ids& prompt, u64 n) const {
-    const auto& session = engine_.session_state(session_);
+    const auto& session = engine_.sessions().state(session_);
     return session.tokens.n_ids >= n &&
            std::equal(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n),
                       session.tokens.ids.begin());
@@ -134,18 +134,18 @@ class Reader {
   }
 
   void take_up(const Ids& prompt) {
-    const auto& session = engine_.session_state(session_);
+    const auto& session = engine_.sessions().state(session_);
     const auto have = session.tokens.ids.first(session.tokens.n_ids);
     const auto differ = std::mismatch(have.begin(), have.end(), prompt.begin(), prompt.end());
     // The last token always runs, because its logits are needed.
     const auto n_shared = static_cast<u32>(
         std::min<u64>(static_cast<u64>(differ.first - have.begin()), prompt.size() - 1));
-    if (n_shared < session.tokens.n_ids) value_of(engine_.truncate(session_, n_shared));
+    if (n_shared < session.tokens.n_ids) value_of(engine_.sessions().truncate(session_, n_shared));
     feed(std::span(prompt).subspan(n_shared));
   }
 
   void feed(std::span<const u32> ids) {
-    if (!ids.empty()) value_of(engine_.feed(session_, ids));
+    if (!ids.empty()) value_of(engine_.sessions().feed(session_, ids));
     compute_all(engine_, session_);
   }
 

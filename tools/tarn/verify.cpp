@@ -154,7 +154,7 @@ class Examinee {
         progress_(progress) {
     config.select = trial.select;
     own_ = std::make_unique<OwnEngine>(command.engine.model, config);
-    session_ = value_of(own_->get().create_session());
+    session_ = value_of(own_->get().sessions().create());
     trial.mark = own_->get().status().select_mark;
     trial.has_store = own_->get().plan().tiers.is_on();
   }
@@ -173,9 +173,9 @@ class Examinee {
   engine::Engine& engine() { return own_->get(); }
 
   void read_document() {
-    value_of(engine().feed(session_, exam_.document));
+    value_of(engine().sessions().feed(session_, exam_.document));
     compute_all(engine(), session_,
-                [&] { progress_.reading(engine().session_state(session_).sequence.n_slots()); });
+                [&] { progress_.reading(engine().sessions().state(session_).sequence.n_slots()); });
   }
 
   void decode_continuation() {
@@ -229,10 +229,10 @@ class Examinee {
   }
 
   bool answers(const Needle& needle) {
-    value_of(engine().truncate(session_, static_cast<u32>(exam_.document.size())));
-    value_of(engine().feed(session_, needle.question));
-    value_of(engine().generate(session_,
-                               {.sampler = {}, .max_tokens = kAnswerTokens, .ignore_end = true}));
+    value_of(engine().sessions().truncate(session_, static_cast<u32>(exam_.document.size())));
+    value_of(engine().sessions().feed(session_, needle.question));
+    value_of(engine().sessions().generate(
+        session_, {.sampler = {}, .max_tokens = kAnswerTokens, .ignore_end = true}));
     std::string said;
     const auto on_event = [&](const engine::Event&, std::string_view text) { said += text; };
     while (!drain(engine(), session_, on_event)) step(engine());

@@ -202,7 +202,7 @@ class ReuseVerify {
   void compute(engine::SessionIdx session, u64 n_tokens) {
     compute_all(engine(), session, [&] {
       if (!progress_.is_due()) return;
-      const u32 n = engine().session_state(session).sequence.n_slots();
+      const u32 n = engine().sessions().state(session).sequence.n_slots();
       progress_.show(
           doing_ + ": read " + std::to_string(n) + " of " + std::to_string(n_tokens) + " tokens",
           share_done_);
@@ -210,26 +210,26 @@ class ReuseVerify {
   }
 
   void read_alone(const char* tenant, const Ids& ids) {
-    const auto session = value_of(engine().create_session({.tenant = tenant}));
-    value_of(engine().feed(session, ids));
+    const auto session = value_of(engine().sessions().create({.tenant = tenant}));
+    value_of(engine().sessions().feed(session, ids));
     compute(session, ids.size());
-    engine().destroy_session(session);
+    engine().sessions().destroy(session);
   }
 
   // Full prefill has another tenant, whose KV no blend finds.
   void run(const Prompt& prompt, Trial& trial) {
     const auto session =
-        value_of(engine().create_session({.tenant = trial.percent ? "blended" : "full"}));
+        value_of(engine().sessions().create({.tenant = trial.percent ? "blended" : "full"}));
     const auto begin = SteadyClock::now();
     if (trial.percent) {
-      value_of(engine().feed(session, prompt.ids,
-                             {prompt.chunks, static_cast<f32>(*trial.percent) / 100}));
+      value_of(engine().sessions().feed(session, prompt.ids,
+                                        {prompt.chunks, static_cast<f32>(*trial.percent) / 100}));
     } else {
-      value_of(engine().feed(session, prompt.ids));
+      value_of(engine().sessions().feed(session, prompt.ids));
     }
     compute(session, prompt.ids.size());
     trial.seconds.push_back(seconds_since(begin));
-    const kv::Reused reused = engine().session_state(session).generation.reused;
+    const kv::Reused reused = engine().sessions().state(session).generation.reused;
     trial.reused.n_placed += reused.n_placed;
     trial.reused.n_recomputed += reused.n_recomputed;
     trial_ = &trial;
@@ -239,15 +239,15 @@ class ReuseVerify {
       begin_ = static_cast<u32>(prompt.ids.size() + suffix.ids.size() - suffix.n_answer);
       answer_ = std::span(suffix.ids).last(suffix.n_answer);
       n_best_ = 0;
-      value_of(engine().truncate(session, static_cast<u32>(prompt.ids.size())));
-      value_of(engine().feed(session, suffix.ids));
+      value_of(engine().sessions().truncate(session, static_cast<u32>(prompt.ids.size())));
+      value_of(engine().sessions().feed(session, suffix.ids));
       compute(session, prompt.ids.size() + suffix.ids.size());
       if (!is_finite_) throw_not_finite(trial.name());
       if (suffix.n_answer == 0) continue;
       ++trial.n_facts;
       trial.n_right += n_best_ == suffix.n_answer ? 1u : 0u;
     }
-    engine().destroy_session(session);
+    engine().sessions().destroy(session);
   }
 
   static void on_logits(void* context, u32 position, std::span<const f32> logits) {

@@ -29,21 +29,29 @@ u32 BlendSizes::n_check_cache_layers() const {
   return layer < spec->n_layers ? spec->kv_source[layer] : 1;
 }
 
-BlendMemory BlendMemory::carve(Carver& carver, const BlendSizes& sizes) {
+BlendMemory BlendMemory::carve(Carver& carver, const BlendSizes& sizes, u32 n) {
   const model::ModelSpec& spec = *sizes.spec;
   const u32 n_tokens = sizes.context_tokens, page_tokens = sizes.page_tokens;
-  const auto table = [&](const char* name, u32 n_layers) {
-    return carver.take<kv::GroupRef>(name,
+  const auto tables = [&](const char* name, u32 n_layers) {
+    return carver.rows<kv::GroupRef>(name, n,
                                      kv::Sequence::n_entries(n_layers, n_tokens, page_tokens));
   };
-  return {.deviation = carver.take<f32>("deviation", n_tokens),
+  return {.deviation = carver.rows<f32>("deviation", n, n_tokens),
+          .source = tables("chunk", spec.n_cache_layers),
+          .check = tables("check", sizes.n_check_cache_layers()),
           .slots = carver.take<u32>("slots", sizes.rows_max),
-          .source = table("chunk", spec.n_cache_layers),
-          .check = table("check", sizes.n_check_cache_layers()),
           .scratch = carver.rows<f32>("keys", sizes.n_workers, u64{page_tokens} * spec.head_dim),
           .inv_freq = carver.take<f64>("inv_freq", spec.n_rot / 2),
           .cos = carver.take<f32>("cos", spec.n_rot / 2),
           .sin = carver.take<f32>("sin", spec.n_rot / 2)};
+}
+
+BlendMemory BlendMemory::part(u32 n, u32 i) const {
+  BlendMemory own = *this;
+  own.deviation = Carver::row(deviation, n, i);
+  own.source = Carver::row(source, n, i);
+  own.check = Carver::row(check, n, i);
+  return own;
 }
 
 void Blend::init(const Args& args) {

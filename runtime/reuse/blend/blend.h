@@ -11,7 +11,6 @@
 // Layer 0 depends on token and position alone, so the check layer's V is exact. With a share of 0
 // or 1 nothing is checked. A share of 1 computes every row, with the bits of a prefill.
 //
-//   one at a time   a blend holds a chunk's groups, and those of the check. Others wait.
 //   determinism     What is chosen follows from tokens, chunks and model alone, never from where a
 //                   chunk's KV was.
 //   room            a blend has the groups of its longest chunk and those of the check
@@ -47,14 +46,17 @@ struct BlendSizes {
   u32 n_check_cache_layers() const;
 };
 
+// Memory of n blends, which take turns with what one call works in.
 struct BlendMemory {
-  std::span<f32> deviation;  // [context_tokens], and the choice (row_choice.h)
-  std::span<u32> slots;      // [rows_max]
-  std::span<kv::GroupRef> source, check;
-  std::span<f32> scratch;  // [n_workers, page_tokens * head_dim]
+  std::span<f32> deviation;               // [n, context_tokens], and the choice (row_choice.h)
+  std::span<kv::GroupRef> source, check;  // [n, Sequence::n_entries()]
+  std::span<u32> slots;                   // [rows_max]
+  std::span<f32> scratch;                 // [n_workers, page_tokens * head_dim]
   std::span<f64> inv_freq;
   std::span<f32> cos, sin;  // [n_rot / 2]
-  static BlendMemory carve(Carver& carver, const BlendSizes& sizes);
+  static BlendMemory carve(Carver& carver, const BlendSizes& sizes, u32 n);
+  // Returns the i-th blend's part of that of n.
+  BlendMemory part(u32 n, u32 i) const;
 };
 
 // The session whose prompt it is.
@@ -82,7 +84,6 @@ class Blend {
   };
   void init(const Args& args);
   void close() { args_ = {}; }
-  bool is_on() const { return args_.kv != nullptr; }
 
   // Returns the tokens of this part whose KV can be transplanted, of n_ids tokens that begin with
   // first_id. Nothing where it is too short, or stands where it would be computed.
@@ -101,6 +102,11 @@ class Blend {
   // Takes what is there of what the next rows need. False: the blend has ended, since all is done
   // or no group is free for the next chunk.
   bool prepare(const BlendTarget& target);
+  // Returns the part that the next rows belong to.
+  step::RunPart next_part() const {
+    if (source_.n_slots() < n_source()) return step::RunPart::chunk;
+    return checks_ ? step::RunPart::check : step::RunPart::own;
+  }
   // Rows that it could give now, counted by what they cost: many of a check are one.
   u32 n_ready(const BlendTarget& target) const;
   struct Rows {

@@ -54,7 +54,7 @@ inline std::vector<f32> engine_logits(const std::string& path, const std::vector
   const Result<void> opened = engine.open(
       {.model_path = path.c_str(), .config = config, .reserve = &reserve, .clock = &clock});
   if (!opened) FAIL(opened.error().hint);
-  const auto session = engine.create_session();
+  const auto session = engine.sessions().create();
   REQUIRE(session.has_value());
   std::vector<f32> logits;
   lab::Probe(engine).watch_logits(
@@ -64,7 +64,7 @@ inline std::vector<f32> engine_logits(const std::string& path, const std::vector
         all.insert(all.end(), row.begin(), row.end());
       },
       &logits);
-  REQUIRE(engine.feed(*session, ids).has_value());
+  REQUIRE(engine.sessions().feed(*session, ids).has_value());
   while (engine.has_work()) engine.step();
   engine.close();
   return logits;

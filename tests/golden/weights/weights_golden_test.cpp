@@ -163,7 +163,7 @@ class Model {
   // Calls `on_row(position, logits)` for every row of `ids`.
   template <class OnRow>
   void read(std::span<const u32> ids, OnRow on_row) {
-    const auto session = engine_.create_session();
+    const auto session = engine_.sessions().create();
     REQUIRE(session.has_value());
     lab::Probe(engine_).watch_logits(
         *session,
@@ -171,9 +171,9 @@ class Model {
           (*static_cast<OnRow*>(context))(position, logits);
         },
         &on_row);
-    REQUIRE(engine_.feed(*session, ids).has_value());
+    REQUIRE(engine_.sessions().feed(*session, ids).has_value());
     while (engine_.has_work()) engine_.step();
-    engine_.destroy_session(*session);
+    engine_.sessions().destroy(*session);
   }
 
  private:

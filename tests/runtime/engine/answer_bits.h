@@ -40,7 +40,7 @@ inline Config selecting(const SelectConfig& select, u32 rows_max = 64, u32 n_thr
 }
 
 inline void begin(Engine& engine, SessionIdx session, u32 n) {
-  REQUIRE(engine.generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
 }
 
 // What a generation's tokens were, with how likely each was: a step's bits in short.

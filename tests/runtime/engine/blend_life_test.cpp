@@ -55,10 +55,11 @@ struct Answer {
 Result<void> generate(Engine& engine, SessionIdx session) {
   GenerateParams params{.max_tokens = kAnswer, .ignore_end = true};
   params.sampler.temperature = 0.8f;
-  return engine.generate(session, params);
+  return engine.sessions().generate(session, params);
 }
 void ask(Engine& engine, SessionIdx session, const Prompt& prompt) {
-  REQUIRE(engine.feed(session, prompt.ids, {prompt.chunks, prompt.recompute}).has_value());
+  REQUIRE(
+      engine.sessions().feed(session, prompt.ids, {prompt.chunks, prompt.recompute}).has_value());
   REQUIRE(generate(engine, session).has_value());
 }
 
@@ -66,7 +67,7 @@ void ask(Engine& engine, SessionIdx session, const Prompt& prompt) {
 bool read(Engine& engine, SessionIdx session, Answer* answer, Finish* finish) {
   Event event;
   char text[256];
-  while (engine.take_event(session, &event, text)) {
+  while (engine.sessions().take_event(session, &event, text)) {
     if (event.type == EventType::token) {
       answer->tokens.push_back(event.token.token);
       answer->bits.push_back(std::bit_cast<u32>(event.token.logprob));
@@ -81,7 +82,7 @@ bool read(Engine& engine, SessionIdx session, Answer* answer, Finish* finish) {
 // What an engine says that has nothing else to do, and nothing there.
 Answer alone(const SmallModel& model, u32 which) {
   SavedLife own(model, {});
-  const auto session = own.engine().create_session();
+  const auto session = own.engine().sessions().create();
   ask(own.engine(), *session, some_prompt(which));
   own.open.run();
   Answer answer;
@@ -93,7 +94,7 @@ Answer alone(const SmallModel& model, u32 which) {
 void check_books(const Engine& engine) {
   lab::Probe::kv(engine).prefixes().index().check_invariants();
   lab::Probe::kv(engine).pool().check_invariants();
-  CHECK(lab::Probe::blend(engine).is_free());
+  for (const auto& blend : lab::Probe::blends(engine)) CHECK(blend.is_free());
 }
 
 class Lives {
@@ -126,28 +127,29 @@ class Lives {
   void move() {
     Talk& talk = talks_[random_.below(talks_.size())];
     if (!talk.is_open) {
-      const auto session = engine().create_session();
+      const auto session = engine().sessions().create();
       if (!session) return;
       talk = {.is_open = true, .which = static_cast<u32>(random_.below(n_prompts_))};
       talk.session = *session;
       return ask(engine(), talk.session, some_prompt(talk.which));
     }
-    const bool is_idle = engine().session_state(talk.session).state == SessionState::idle;
+    const bool is_idle = engine().sessions().state(talk.session).state == SessionState::idle;
     const u64 what = random_.below(12);
-    if (what == 0) engine().request_cancel(talk.session);
+    if (what == 0) engine().sessions().request_cancel(talk.session);
     if (what == 1) {
-      engine().destroy_session(talk.session);
+      engine().sessions().destroy(talk.session);
       talk.is_open = false;
     }
     if (what == 2 && is_idle) {  // a cut, and more after it: only its books are looked at
-      const u32 n_ids = engine().session_state(talk.session).tokens.n_ids;
-      if (n_ids < 2 || !engine().truncate(talk.session, n_ids / 2 + 1)) return;
-      if (engine().feed(talk.session, random_ids(what, 20)).has_value()) talk.is_cut = true;
+      const u32 n_ids = engine().sessions().state(talk.session).tokens.n_ids;
+      if (n_ids < 2 || !engine().sessions().truncate(talk.session, n_ids / 2 + 1)) return;
+      if (engine().sessions().feed(talk.session, random_ids(what, 20)).has_value())
+        talk.is_cut = true;
     }
     if (what == 3 && is_idle) {
-      const auto fork = engine().fork(talk.session);
+      const auto fork = engine().sessions().fork(talk.session);
       if (!fork) return;
-      engine().destroy_session(talk.session);
+      engine().sessions().destroy(talk.session);
       talk.session = *fork;
     }
   }
@@ -163,10 +165,10 @@ class Lives {
         ++n_equal;
       } else {
         // Blended KV of others stays while they are open.
-        const Status why = engine().session_state(talk.session).last_error.status;
+        const Status why = engine().sessions().state(talk.session).last_error.status;
         CHECK((finish == Finish::cancelled || talk.is_cut || why == Status::would_block));
       }
-      engine().destroy_session(talk.session);
+      engine().sessions().destroy(talk.session);
       talk.is_open = false;
     }
   }
@@ -179,6 +181,51 @@ class Lives {
 };
 
 }  // namespace
+
+// All of them asked before the first step. Returns how many blends ran at a time at most.
+u64 ask_together(SavedLife& life, std::span<const u32> which, std::vector<Answer>* answers) {
+  Engine& engine = life.engine();
+  std::vector<SessionIdx> sessions;
+  for (const u32 each : which) {
+    const auto session = engine.sessions().create();
+    REQUIRE(session.has_value());
+    ask(engine, *session, some_prompt(each));
+    sessions.push_back(*session);
+  }
+  answers->assign(which.size(), {});
+  u64 n_most = 0;
+  for (u64 n_ended = 0; n_ended < which.size();) {
+    REQUIRE(engine.has_work());
+    engine.step();
+    const auto blends = lab::Probe::blends(engine);
+    const auto n_free = std::ranges::count_if(blends, &reuse::Blend::is_free);
+    n_most = std::max(n_most, blends.size() - static_cast<u64>(n_free));
+    for (u64 i = 0; i < which.size(); ++i) {
+      Finish finish{};
+      n_ended += u64{read(engine, sessions[i], &(*answers)[i], &finish)};
+    }
+  }
+  return n_most;
+}
+
+TEST_CASE("prompts with chunks run side by side, with the bits of one by one") {
+  const SmallModel model("llama", "q8_0");
+  const u32 which[] = {2, 5, 7, 10, 3};
+  std::vector<Answer> wanted;
+  for (const u32 each : which) wanted.push_back(alone(model, each));
+  for (const u32 n_blends : {1u, 2u, 4u}) {
+    CAPTURE(n_blends);
+    const auto also = [&](Config& config) {
+      config.sessions_max = 5;
+      config.blends_max = n_blends;
+    };
+    SavedLife life(model, {.context_tokens = 2400, .rows_max = 24, .also = also});
+    std::vector<Answer> answers;
+    CHECK(ask_together(life, which, &answers) == n_blends);
+    CHECK(answers == wanted);
+    check_books(life.engine());
+  }
+}
 
 TEST_CASE("random lives of prompts with chunks, in memory and over a disk") {
   const SmallModel model("llama", "q8_0");
@@ -214,7 +261,7 @@ TEST_CASE("chunks on a disk that gives wrong bytes are computed, and the answers
     SavedLife life(model, how, disk);
     for (u32 which = 0; which < 8; ++which) {
       CAPTURE(which);
-      const auto session = life.engine().create_session();
+      const auto session = life.engine().sessions().create();
       REQUIRE(session.has_value());
       ask(life.engine(), *session, some_prompt(which));
       Answer answer;
@@ -223,7 +270,7 @@ TEST_CASE("chunks on a disk that gives wrong bytes are computed, and the answers
         if (finish == Finish::error) {  // its own KV was on the disk: it is asked for again
           answer = {};
           const u64 n_ids = some_prompt(which).ids.size();
-          REQUIRE(life.engine().truncate(*session, static_cast<u32>(n_ids)).has_value());
+          REQUIRE(life.engine().sessions().truncate(*session, static_cast<u32>(n_ids)).has_value());
           REQUIRE(generate(life.engine(), *session).has_value());
         }
         while (!read(life.engine(), *session, &answer, &finish)) {
@@ -235,7 +282,7 @@ TEST_CASE("chunks on a disk that gives wrong bytes are computed, and the answers
         n_errors += finish == Finish::error;
       }
       CHECK(answer == alone(model, which));
-      life.engine().destroy_session(*session);
+      life.engine().sessions().destroy(*session);
       check_books(life.engine());
     }
     n_damaged += lab::Probe::kv(life.engine()).stats().moved.n_lost;

@@ -62,19 +62,20 @@ const std::vector<Passage> kPassages = {{1, 11, false}, {2, 70, true},  {3, 51, 
 Prompt usual_prompt() { return prompt_of(kPassages); }
 
 SessionIdx feed_parts(Engine& engine, const Prompt& prompt, f32 recompute) {
-  const auto session = engine.create_session();
+  const auto session = engine.sessions().create();
   REQUIRE(session.has_value());
-  REQUIRE(engine.feed(*session, prompt.ids, {prompt.chunks, recompute}).has_value());
+  REQUIRE(engine.sessions().feed(*session, prompt.ids, {prompt.chunks, recompute}).has_value());
   return *session;
 }
 
 // The logits behind the last token. What is fed is computed before they are watched.
 std::vector<f32> last_logits(OpenEngine& open, SessionIdx session, test::Said* said = nullptr) {
   open.run();
-  const u32 n_ids = open.engine.session_state(session).tokens.n_ids;
+  const u32 n_ids = open.engine.sessions().state(session).tokens.n_ids;
   LogitsRecord record;
   lab::Probe(open.engine).watch_logits(session, &LogitsRecord::on_logits, &record);
-  REQUIRE(open.engine.generate(session, {.max_tokens = 6, .ignore_end = true}).has_value());
+  REQUIRE(
+      open.engine.sessions().generate(session, {.max_tokens = 6, .ignore_end = true}).has_value());
   const test::Said own = test::read_all(open.engine, session);
   if (said != nullptr) *said = own;
   lab::Probe(open.engine).watch_logits(session, nullptr, nullptr);
@@ -217,7 +218,7 @@ TEST_CASE("the tokens whose V differs most are computed anew, over all chunks at
     const auto got =
         first_row(last_logits(open, feed_parts(open.engine, prompt, recompute), &said));
     const auto computed = choice(reference, prompt, p, recompute);
-    const auto chosen = [&](u32 t) { return lab::Probe::blend(open.engine).is_chosen(t); };
+    const auto chosen = [&](u32 t) { return lab::Probe::blends(open.engine)[0].is_chosen(t); };
     u64 n_other = 0, n_chosen = 0;
     for (u32 t = 0; t < prompt.ids.size(); ++t) {
       n_other += p.is_placed[t] && chosen(t) != computed[t];
@@ -260,7 +261,9 @@ TEST_CASE("slices, threads, ISA and a neighbour change no bit") {
     }
     OpenEngine open(model.path(), config_of(16, "auto", 2, type));
     const SessionIdx beside = open.session_with(random_ids(9, 100));
-    REQUIRE(open.engine.generate(beside, {.max_tokens = 100, .ignore_end = true}).has_value());
+    REQUIRE(open.engine.sessions()
+                .generate(beside, {.max_tokens = 100, .ignore_end = true})
+                .has_value());
     const SessionIdx session = feed_parts(open.engine, prompt, 0.3f);
     CHECK(same_bits(last_logits(open, session), want));
   }
@@ -278,8 +281,8 @@ TEST_CASE("the next chunk is read from the disk while one is computed") {
       ids.insert(ids.end(), prompt.ids.begin() + chunk.begin, prompt.ids.begin() + chunk.end);
       const SessionIdx session = life.open.session_with(ids);
       life.open.run();
-      REQUIRE(life.engine().save(session, std::to_string(chunk.begin)).has_value());
-      life.engine().destroy_session(session);
+      REQUIRE(life.engine().sessions().save(session, std::to_string(chunk.begin)).has_value());
+      life.engine().sessions().destroy(session);
     }
   }
   SavedLife life(model, {}, disk);
@@ -287,9 +290,9 @@ TEST_CASE("the next chunk is read from the disk while one is computed") {
   const SessionIdx session = feed_parts(engine, prompt, 0.2f);
   std::vector<u64> n_read(prompt.chunks.size());  // bytes, in the steps that compute a chunk
   while (engine.has_work()) {
-    const u32 before = engine.session_state(session).sequence.n_slots();
+    const u32 before = engine.sessions().state(session).sequence.n_slots();
     const u64 n = engine.step().disk.bytes_read;
-    const u32 after = engine.session_state(session).sequence.n_slots();
+    const u32 after = engine.sessions().state(session).sequence.n_slots();
     for (u64 c = 0; c < n_read.size(); ++c) {
       const bool is_under_way = before < prompt.chunks[c].end && after > prompt.chunks[c].begin;
       if (is_under_way && after > before) n_read[c] += n;
@@ -310,7 +313,7 @@ TEST_CASE("other orders take the chunks' pages; a changed token does not") {
     const u64 before = open.engine.status().counters.n_prefill_rows;
     const SessionIdx session = feed_parts(open.engine, prompt, 0.0f);
     (void)last_logits(open, session);
-    open.engine.destroy_session(session);
+    open.engine.sessions().destroy(session);
     return open.engine.status().counters.n_prefill_rows - before;
   };
   const u64 cold = n_computed(usual_prompt());
@@ -338,7 +341,7 @@ TEST_CASE("blended KV is nobody's prefix, and exact KV is not replaced by it") {
   CHECK(same_bits(last_logits(open, exact, &said), want));
   CHECK(said.done.reused.n_tokens() <= prompt.chunks[0].begin);
   // And the other way around: the whole prompt is there, and the chunks are blended all the same.
-  open.engine.destroy_session(session);
+  open.engine.sessions().destroy(session);
   CHECK(same_bits(last_logits(open, feed_parts(open.engine, prompt, 0.1f)), approximate));
 }
 
@@ -358,7 +361,7 @@ TEST_CASE(
       const SessionIdx session = feed_parts(life->engine(), prompt, 0.2f);
       tokens.push_back(life->generate(session, 20));
       const u64 n_rows = life->engine().status().counters.n_prefill_rows;
-      REQUIRE(life->engine().feed(session, random_ids(8, 10)).has_value());
+      REQUIRE(life->engine().sessions().feed(session, random_ids(8, 10)).has_value());
       const auto more = life->generate(session, 20);
       tokens.back().insert(tokens.back().end(), more.begin(), more.end());
       // The question and the answer at most: what was blended stays.

@@ -56,7 +56,7 @@ SessionIdx begin(World& world, u32 n_input, SessionIdx* other = nullptr, u32 n_a
   if (other != nullptr) *other = world.open.session_with(test::random_ids(2, 30));
   world.open.run();
   const GenerateParams params{.max_tokens = n_answer, .ignore_end = true};
-  REQUIRE(world.engine().generate(session, params).has_value());
+  REQUIRE(world.engine().sessions().generate(session, params).has_value());
   return session;
 }
 
@@ -88,11 +88,11 @@ TEST_CASE("the end is told while an index is made over a slow disk") {
       SessionIdx other = 0;
       const SessionIdx session = begin(world, 900, &other);
       if (whose == Whose::others_answer) {
-        REQUIRE(engine.generate(other, {.ignore_end = true}).has_value());
+        REQUIRE(engine.sessions().generate(other, {.ignore_end = true}).has_value());
       }
-      while (engine.session_state(session).generation.n_generated < 1) engine.step();
+      while (engine.sessions().state(session).generation.n_generated < 1) engine.step();
       if (whose == Whose::others_prompt) {
-        REQUIRE(engine.feed(other, test::random_ids(3, 40)).has_value());
+        REQUIRE(engine.sessions().feed(other, test::random_ids(3, 40)).has_value());
       }
       world.disk.script.latency_ns_min = world.disk.script.latency_ns_max = kSlowNs;
       Told told(world);
@@ -104,10 +104,10 @@ TEST_CASE("the end is told while an index is made over a slow disk") {
       REQUIRE(told.at_ns >= at_ns);
       CHECK(told.at_ns < at_ns + 100'000'000);
       if (whose == Whose::own) {
-        CHECK(engine.session_state(session).state == SessionState::idle);
+        CHECK(engine.sessions().state(session).state == SessionState::idle);
       } else {
-        CHECK(engine.session_state(other).state == SessionState::idle);
-        CHECK(engine.session_state(session).state == SessionState::generating);
+        CHECK(engine.sessions().state(other).state == SessionState::idle);
+        CHECK(engine.sessions().state(session).state == SessionState::generating);
       }
       world.disk.script = {};
       if (whose == Whose::others_prompt) continue;
@@ -129,15 +129,16 @@ TEST_CASE(
       Engine& engine = world.engine();
       SessionIdx other = 0;
       const SessionIdx session = begin(world, n_input, &other);
-      if (has_other) REQUIRE(engine.generate(other, {.max_tokens = 30, .ignore_end = true}));
-      while (engine.session_state(session).generation.n_generated < 1) engine.step();
+      if (has_other)
+        REQUIRE(engine.sessions().generate(other, {.max_tokens = 30, .ignore_end = true}));
+      while (engine.sessions().state(session).generation.n_generated < 1) engine.step();
       u32 n_held = 0, n_others = 0;
-      while (engine.session_state(session).generation.n_generated < 2) {
-        const u32 before = engine.session_state(other).generation.n_generated;
+      while (engine.sessions().state(session).generation.n_generated < 2) {
+        const u32 before = engine.sessions().state(other).generation.n_generated;
         const StepTrace& trace = engine.step();
         CHECK(trace.n_cluster_units <= 1);
         n_held += trace.n_decode_rows == (has_other ? 1 : 0);
-        n_others += engine.session_state(other).generation.n_generated - before;
+        n_others += engine.sessions().state(other).generation.n_generated - before;
       }
       CHECK(n_held == engine.spec().n_cache_layers - 1);  // the last one's step has the row, too
       if (has_other) CHECK(n_others == engine.spec().n_cache_layers);

@@ -28,7 +28,7 @@ class CancellingClock final : public Clock {
  public:
   u64 now_ns() override {
     if (engine != nullptr && n_left > 0 && --n_left == 0) {
-      for (const SessionIdx session : sessions) engine->request_cancel(session);
+      for (const SessionIdx session : sessions) engine->sessions().request_cancel(session);
     }
     return clock_.now_ns();
   }
@@ -61,7 +61,7 @@ const StepTrace& cancelled_step(CancellingClock& clock, Engine& engine,
 }
 
 std::vector<u32> generated(Engine& engine, SessionIdx session) {
-  REQUIRE(engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
   return test::read_all(engine, session).tokens;
 }
 
@@ -77,22 +77,22 @@ TEST_CASE("a prefill slice that is cancelled in its layers counts for nothing") 
     Engine& engine = open.engine;
     const SessionIdx session = open.session_with(first);
     open.run();
-    REQUIRE(engine.feed(session, second).has_value());
+    REQUIRE(engine.sessions().feed(session, second).has_value());
     engine.step();
-    const u32 n_slots = engine.session_state(session).sequence.n_slots();
+    const u32 n_slots = engine.sessions().state(session).sequence.n_slots();
     const u64 n_steps = engine.status().counters.n_steps;
     const StepTrace& trace = cancelled_step(clock, open.engine, {session});
     CHECK(trace.abandoned);
     CHECK(trace.n_prefill_rows == 64);
-    CHECK(engine.session_state(session).sequence.n_slots() == n_slots);
+    CHECK(engine.sessions().state(session).sequence.n_slots() == n_slots);
     CHECK(engine.status().counters.n_steps == n_steps);
     open.run();
-    CHECK(engine.session_state(session).state == SessionState::idle);
-    CHECK(engine.session_state(session).tokens.n_ids == n_slots);
+    CHECK(engine.sessions().state(session).state == SessionState::idle);
+    CHECK(engine.sessions().state(session).tokens.n_ids == n_slots);
     // Cut back to before the second text, it goes on as if that had never been fed.
-    REQUIRE(engine.truncate(session, static_cast<u32>(first.size())).has_value());
+    REQUIRE(engine.sessions().truncate(session, static_cast<u32>(first.size())).has_value());
     CHECK(generated(engine, session) == want);
-    engine.destroy_session(session);
+    engine.sessions().destroy(session);
     CHECK(lab::Probe::pool(engine).groups_free() == lab::Probe::pool(engine).groups_max());
   }
 }
@@ -105,13 +105,15 @@ TEST_CASE("a decode step that is cancelled in its layers is taken up again") {
   CancellingClock clock;
   OpenEngine open(model.path(), sliced_config(2), &clock);
   const SessionIdx session = open.session_with(ids);
-  REQUIRE(open.engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
-  while (open.engine.session_state(session).generation.n_generated < 5) open.engine.step();
+  REQUIRE(
+      open.engine.sessions().generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
+  while (open.engine.sessions().state(session).generation.n_generated < 5) open.engine.step();
   CHECK(cancelled_step(clock, open.engine, {session}).abandoned);
   const test::Said said = test::read_all(open.engine, session);
   CHECK(said.done.finish == Finish::cancelled);
   REQUIRE(said.tokens == std::vector<u32>(want.begin(), want.begin() + 5));
-  REQUIRE(open.engine.generate(session, {.max_tokens = 7, .ignore_end = true}).has_value());
+  REQUIRE(
+      open.engine.sessions().generate(session, {.max_tokens = 7, .ignore_end = true}).has_value());
   CHECK(test::read_all(open.engine, session).tokens ==
         std::vector<u32>(want.begin() + 5, want.end()));
 }
@@ -139,17 +141,17 @@ class CancelInStep {
  private:
   static void on_rows(void* context, const step::KvRows& rows) {
     auto& self = *static_cast<CancelInStep*>(context);
-    if (rows.cache_layer == 0) return self.engine_.request_cancel(self.session_);
+    if (rows.cache_layer == 0) return self.engine_.sessions().request_cancel(self.session_);
     Event event;
     std::array<char, 256> text{};
-    while (self.engine_.take_event(self.session_, &event, text)) {
+    while (self.engine_.sessions().take_event(self.session_, &event, text)) {
       if (event.type == EventType::token) ++self.n_tokens;
       if (event.type != EventType::done) continue;
       ++self.n_done;
       self.done = event.done;
     }
-    self.state = self.engine_.session_state(self.session_).state;
-    self.n_ids = self.engine_.session_state(self.session_).tokens.n_ids;
+    self.state = self.engine_.sessions().state(self.session_).state;
+    self.n_ids = self.engine_.sessions().state(self.session_).tokens.n_ids;
   }
 
   Engine& engine_;
@@ -162,7 +164,9 @@ struct Other {
   explicit Other(OpenEngine& open) : engine(open.engine) {
     session = open.session_with(test::random_ids(5, 30));
     lab::Probe(engine).watch_logits(session, &test::LogitsRecord::on_logits, &logits);
-    REQUIRE(engine.generate(session, {.max_tokens = kTokens, .ignore_end = true}).has_value());
+    REQUIRE(engine.sessions()
+                .generate(session, {.max_tokens = kTokens, .ignore_end = true})
+                .has_value());
   }
   void finish() { tokens = test::read_all(engine, session).tokens; }
   void require_same(const Other& want) const {
@@ -180,11 +184,11 @@ enum class Part : u8 { fed, first_slice, later_slice, last_slice, decode };
 // Brings a session of `first` to a step of this part of its next answer.
 void bring_to(Part part, Engine& engine, SessionIdx session) {
   const std::vector<u32> second = test::random_ids(2, part == Part::last_slice ? 40 : 150);
-  if (part != Part::decode) REQUIRE(engine.feed(session, second).has_value());
+  if (part != Part::decode) REQUIRE(engine.sessions().feed(session, second).has_value());
   if (part == Part::fed) return;
-  REQUIRE(engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
   if (part == Part::later_slice) engine.step();
-  while (part == Part::decode && engine.session_state(session).generation.n_generated < 5)
+  while (part == Part::decode && engine.sessions().state(session).generation.n_generated < 5)
     engine.step();
 }
 
@@ -207,10 +211,10 @@ TEST_CASE("the end is told before that of a step which goes on for somebody else
       open.run();
       Other other(open);
       bring_to(part, engine, session);
-      const u32 n_slots = engine.session_state(session).sequence.n_slots();
+      const u32 n_slots = engine.sessions().state(session).sequence.n_slots();
       CancelInStep cancel(engine, session);
       cancel.step();
-      const Session& s = engine.session_state(session);
+      const Session& s = engine.sessions().state(session);
       CHECK(cancel.state == SessionState::idle);
       CHECK(cancel.n_done == (part == Part::fed ? 0 : 1));
       CHECK(cancel.n_tokens == (part == Part::decode ? 5 : 0));
@@ -225,13 +229,13 @@ TEST_CASE("the end is told before that of a step which goes on for somebody else
       test::check_invariants(s.sequence, lab::Probe::pool(engine), engine.spec().n_cache_layers);
 
       if (part == Part::later_slice || part == Part::decode) {
-        REQUIRE(engine.truncate(session, static_cast<u32>(first.size())).has_value());
+        REQUIRE(engine.sessions().truncate(session, static_cast<u32>(first.size())).has_value());
       }
       CHECK(generated(engine, session) == want);  // beside the other
       other.finish();
       other.require_same(want_other);
-      engine.destroy_session(session);
-      engine.destroy_session(other.session);
+      engine.sessions().destroy(session);
+      engine.sessions().destroy(other.session);
       CHECK(lab::Probe::pool(engine).groups_free() == lab::Probe::pool(engine).groups_max());
     }
   }
@@ -243,7 +247,8 @@ class LateCancel final : public Clock {
   explicit LateCancel(VirtualClock& clock) : clock_(clock) {}
   u64 now_ns() override {
     const u64 now = clock_.now_ns();
-    if (engine != nullptr && now >= at_ns) std::exchange(engine, nullptr)->request_cancel(session);
+    if (engine != nullptr && now >= at_ns)
+      std::exchange(engine, nullptr)->sessions().request_cancel(session);
     return now;
   }
   void nap_ns(u64 ns) override { clock_.nap_ns(ns); }
@@ -270,8 +275,8 @@ TEST_CASE("the end is told while the step waits for a slow disk") {
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with(test::random_ids(1, 900));
   open.run();
-  REQUIRE(engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
-  while (engine.session_state(session).generation.n_generated < 3) engine.step();
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
+  while (engine.sessions().state(session).generation.n_generated < 3) engine.step();
   disk.script.latency_ns_min = disk.script.latency_ns_max = 8'000'000'000;
   struct Told {
     VirtualClock& clock;

@@ -30,7 +30,7 @@ struct Talk {
 Talk talk_of(std::vector<u32> ids) { return {.ids = std::move(ids), .notes = {}}; }
 
 std::vector<u32> ids_of(const engine::Engine& engine, SessionIdx idx) {
-  const engine::Session& s = engine.session_state(idx);
+  const engine::Session& s = engine.sessions().state(idx);
   return {s.tokens.ids.begin(), s.tokens.ids.begin() + s.tokens.n_ids};
 }
 
@@ -41,7 +41,7 @@ std::vector<u32> joined(std::vector<u32> a, const std::vector<u32>& b) {
 
 // The tokens that a session of these ids says next.
 std::vector<u32> answer(OpenEngine& open, SessionIdx idx, u32 n = 8) {
-  REQUIRE(open.engine.generate(idx, {.max_tokens = n, .ignore_end = true}).has_value());
+  REQUIRE(open.engine.sessions().generate(idx, {.max_tokens = n, .ignore_end = true}).has_value());
   return test::read_all(open.engine, idx).tokens;
 }
 
@@ -49,7 +49,7 @@ TEST_CASE("each turn computes its new tokens alone, and says what one long promp
   const SmallModel model("llama", "q8_0");
   OpenEngine open(model.path(), small_config());
   Talk talk = talk_of({});
-  const SessionIdx session = *open.engine.create_session();
+  const SessionIdx session = *open.engine.sessions().create();
   for (u32 turn = 0; turn < 12; ++turn) {
     CAPTURE(turn);
     // The answer comes back as its last token but one wrote it: a template need not agree.
@@ -57,13 +57,13 @@ TEST_CASE("each turn computes its new tokens alone, and says what one long promp
     talk.ids = joined(talk.ids, random_ids(turn, 5 + turn));
     const std::vector<u32> before = ids_of(open.engine, session);
     const u64 n_rows = open.engine.status().counters.n_prefill_rows;
-    REQUIRE(open.engine.feed_chat(session, talk.view()).has_value());
+    REQUIRE(open.engine.sessions().feed_chat(session, talk.view()).has_value());
     CHECK(ids_of(open.engine, session) == talk.ids);
     const std::vector<u32> got = answer(open, session);
     const u64 n_computed = open.engine.status().counters.n_prefill_rows - n_rows;
     const u64 n_common = before.empty() ? 0 : before.size() - 1;
     CHECK(n_computed == talk.ids.size() - n_common);
-    const engine::Session& s = open.engine.session_state(session);
+    const engine::Session& s = open.engine.sessions().state(session);
     CHECK(s.generation.reused.n_tokens() == n_common);
 
     OpenEngine other(model.path(), small_config());
@@ -84,13 +84,13 @@ TEST_CASE("a refused conversation leaves the session as it was") {
   open.run();
   const std::vector<u32> said = answer(open, session);
   const std::vector<u32> before = ids_of(open.engine, session);
-  const u32 n_slots = open.engine.session_state(session).sequence.n_slots();
+  const u32 n_slots = open.engine.sessions().state(session).sequence.n_slots();
   const auto is_as_before = [&] {
     return ids_of(open.engine, session) == before &&
-           open.engine.session_state(session).sequence.n_slots() == n_slots;
+           open.engine.sessions().state(session).sequence.n_slots() == n_slots;
   };
   const auto refused = [&](const std::vector<u32>& ids) {
-    const Result<void> fed = open.engine.feed_chat(session, talk_of(ids).view());
+    const Result<void> fed = open.engine.sessions().feed_chat(session, talk_of(ids).view());
     REQUIRE_FALSE(fed.has_value());
     CHECK(is_as_before());
     return fed.error().status;
@@ -100,13 +100,14 @@ TEST_CASE("a refused conversation leaves the session as it was") {
   other[120] = 1u << 20;  // no token
   CHECK(refused(other) == Status::invalid_request);
   other[120] = 1;
-  REQUIRE(open.engine.generate(session, {.max_tokens = 1, .ignore_end = true}).has_value());
-  const Result<void> busy = open.engine.feed_chat(session, talk_of(other).view());
+  REQUIRE(
+      open.engine.sessions().generate(session, {.max_tokens = 1, .ignore_end = true}).has_value());
+  const Result<void> busy = open.engine.sessions().feed_chat(session, talk_of(other).view());
   CHECK(busy.error().status == Status::invalid_request);
   test::read_all(open.engine, session);
-  REQUIRE(open.engine.feed_chat(session, talk_of(other).view()).has_value());
+  REQUIRE(open.engine.sessions().feed_chat(session, talk_of(other).view()).has_value());
   CHECK(ids_of(open.engine, session) == other);
-  REQUIRE(open.engine.feed_chat(session, talk_of(first).view()).has_value());
+  REQUIRE(open.engine.sessions().feed_chat(session, talk_of(first).view()).has_value());
   CHECK(answer(open, session) == said);
 }
 
@@ -182,18 +183,18 @@ TEST_CASE("the log says once a session which message changed") {
       CAPTURE(std::string(arch));
       CAPTURE(c.name);
       lines.lines.clear();
-      const SessionIdx session = *open.engine.create_session();
+      const SessionIdx session = *open.engine.sessions().create();
       const Talk before = written(open, c.before), after = written(open, c.after);
-      REQUIRE(open.engine.feed_chat(session, before.view()).has_value());
+      REQUIRE(open.engine.sessions().feed_chat(session, before.view()).has_value());
       answer(open, session);
-      REQUIRE(open.engine.feed_chat(session, after.view()).has_value());
+      REQUIRE(open.engine.sessions().feed_chat(session, after.view()).has_value());
       CHECK(lines.lines.size() == (c.says == nullptr ? 0 : 1));
       if (c.says != nullptr && !lines.lines.empty()) {
         CHECK(lines.lines[0].find(c.says) != std::string::npos);
       }
-      REQUIRE(open.engine.feed_chat(session, before.view()).has_value());
+      REQUIRE(open.engine.sessions().feed_chat(session, before.view()).has_value());
       CHECK(lines.lines.size() <= 1);
-      open.engine.destroy_session(session);
+      open.engine.sessions().destroy(session);
     }
   }
 }
@@ -204,26 +205,26 @@ TEST_CASE("what is undone, cut or forked is no change, and does not use up the n
   OpenEngine open(model.path(), small_config(), nullptr, nullptr, lines.log());
   engine::Engine& engine = open.engine;
   const auto feed = [&](SessionIdx session, const std::vector<std::string>& messages) {
-    REQUIRE(engine.feed_chat(session, written(open, messages).view()).has_value());
+    REQUIRE(engine.sessions().feed_chat(session, written(open, messages).view()).has_value());
     open.run();
   };
   const std::vector<std::string> three{"bakeri", "somu", "tel"}, changed{"bakeri", "xomu"};
-  const SessionIdx session = *engine.create_session();
+  const SessionIdx session = *engine.sessions().create();
   feed(session, three);
   feed(session, {"bakeri", "somu"});
-  const u32 n_ids = engine.session_state(session).tokens.n_ids;
+  const u32 n_ids = engine.sessions().state(session).tokens.n_ids;
   CHECK(lines.lines.empty());
 
   feed(session, three);
-  REQUIRE(engine.truncate(session, n_ids).has_value());
-  REQUIRE(engine.feed(session, random_ids(1, 50)).has_value());
+  REQUIRE(engine.sessions().truncate(session, n_ids).has_value());
+  REQUIRE(engine.sessions().feed(session, random_ids(1, 50)).has_value());
   feed(session, three);
   CHECK(lines.lines.empty());
 
-  const SessionIdx fork = *engine.fork(session);
+  const SessionIdx fork = *engine.sessions().fork(session);
   feed(fork, changed);
   CHECK(lines.lines.size() == 1);
-  feed(*engine.fork(fork), three);
+  feed(*engine.sessions().fork(fork), three);
   CHECK(lines.lines.size() == 1);
   feed(session, changed);
   CHECK(lines.lines.size() == 2);

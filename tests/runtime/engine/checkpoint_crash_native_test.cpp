@@ -133,7 +133,7 @@ Config config_of(const std::string& folder, bool selects, u64 kv_memory_bytes = 
 class CheckpointWatch {
  public:
   CheckpointWatch(test::OpenEngine& open, SessionIdx session, volatile Shared* shared)
-      : open_(open), session_(open.engine.session_state(session)), shared_(shared) {
+      : open_(open), session_(open.engine.sessions().state(session)), shared_(shared) {
     n_pages_ = session_.sequence.n_slots() / kPage;
     for (u32 page = n_pages_; page < kPagesMax; ++page) shared_->page_at_ns[page] = 0;
     note();
@@ -194,32 +194,32 @@ void live(const std::string& model, const Config& config, const char* name,
   SessionIdx session = 0;
   u32 n = 0;  // tokens of the answer
   bool goes_on = false;
-  const auto restored = engine.restore(name);
+  const auto restored = engine.sessions().restore(name);
   if (restored) {
     session = restored->idx;
     // An answer that was cut off goes on; one that has ended is said again.
     goes_on = restored->is_cut_off && restored->n_drawn > 0;
     const bool cuts = restored->n_tokens > kPrompt && !goes_on;
-    if (cuts && !engine.truncate(session, kPrompt)) _exit(4);
-    const Session& state = engine.session_state(session);
+    if (cuts && !engine.sessions().truncate(session, kPrompt)) _exit(4);
+    const Session& state = engine.sessions().state(session);
     for (; goes_on && n < restored->n_drawn; ++n) shared->answer[n] = state.tokens.ids[kPrompt + n];
     shared->n_restored_slots = restored->n_computed;
   } else {
     if (restored.error().status != Status::not_found) _exit(5);
-    session = *engine.create_session();
-    if (!engine.autosave(session, name)) _exit(6);
-    if (!engine.feed(session, test::random_ids(3, kPrompt))) _exit(7);
+    session = *engine.sessions().create();
+    if (!engine.sessions().autosave(session, name)) _exit(6);
+    if (!engine.sessions().feed(session, test::random_ids(3, kPrompt))) _exit(7);
     shared->n_restored_slots = ~u32{0};
   }
   CheckpointWatch watch(open, session, shared);
   shared->n_ready = shared->n_ready + 1;
   shared->n_gone_on = shared->n_gone_on + (goes_on ? 1 : 0);
   const GenerateParams rest{.max_tokens = kAnswer - n, .ignore_end = true, .first_draw = n};
-  if (!engine.generate(session, rest)) _exit(8);
+  if (!engine.sessions().generate(session, rest)) _exit(8);
   Event event;
   char text[256];
   for (bool is_done = false; !is_done;) {
-    while (!is_done && engine.take_event(session, &event, text)) {
+    while (!is_done && engine.sessions().take_event(session, &event, text)) {
       if (event.type == EventType::token) shared->answer[n++] = event.token.token;
       is_done = event.type == EventType::done;
     }
@@ -228,7 +228,7 @@ void live(const std::string& model, const Config& config, const char* name,
     watch.after_step();
     note_moves(lab::Probe::kv(engine), shared);
   }
-  if (!engine.save(session, name)) _exit(9);
+  if (!engine.sessions().save(session, name)) _exit(9);
   shared->n_answered = n;
   engine.close();
   _exit(0);
@@ -237,9 +237,11 @@ void live(const std::string& model, const Config& config, const char* name,
 std::vector<u32> answer_without_kills(const std::string& model, bool selects) {
   test::OpenEngine open(model, config_of("", selects));
   const SessionIdx session = open.session_with(test::random_ids(3, kPrompt));
-  REQUIRE(open.engine.generate(session, {.max_tokens = kAnswer, .ignore_end = true}).has_value());
+  REQUIRE(open.engine.sessions()
+              .generate(session, {.max_tokens = kAnswer, .ignore_end = true})
+              .has_value());
   const std::vector<u32> tokens = test::read_all(open.engine, session).tokens;
-  CHECK((open.engine.session_state(session).approx.is_any()) == selects);
+  CHECK((open.engine.sessions().state(session).approx.is_any()) == selects);
   return tokens;
 }
 

@@ -23,7 +23,7 @@ using test::There;
 
 SessionIdx kept(SavedLife& life) {
   const SessionIdx session = test::create(life);
-  REQUIRE(life.engine().autosave(session, "talk").has_value());
+  REQUIRE(life.engine().sessions().autosave(session, "talk").has_value());
   return session;
 }
 
@@ -45,7 +45,7 @@ void read_on(SavedLife& life) {
 }
 
 std::vector<u32> ids_of(SavedLife& life, SessionIdx session) {
-  const Session& s = life.engine().session_state(session);
+  const Session& s = life.engine().sessions().state(session);
   return {s.tokens.ids.begin(), s.tokens.ids.begin() + s.tokens.n_ids};
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("an answer that has ended is on disk to its last token") {
   SimDisk disk(1);
   SavedLife life(model, how, disk);
   const SessionIdx session = kept(life);
-  REQUIRE(life.engine().feed(session, test::random_ids(1, 100)).has_value());
+  REQUIRE(life.engine().sessions().feed(session, test::random_ids(1, 100)).has_value());
   life.generate(session, 23);
   settle(life);
   const There there = found_after_kill(model, how, disk);
@@ -76,9 +76,9 @@ TEST_CASE("an input that comes in parts of one step each has checkpoints as it c
   for (u32 part = 0; part < 5; ++part) {
     CAPTURE(part);
     life.clock.advance_ns(60'000'000'000);
-    REQUIRE(life.engine().feed(session, test::random_ids(part, 40)).has_value());
+    REQUIRE(life.engine().sessions().feed(session, test::random_ids(part, 40)).has_value());
     read_on(life);
-    REQUIRE(life.engine().session_state(session).state == SessionState::idle);
+    REQUIRE(life.engine().sessions().state(session).state == SessionState::idle);
     const There there = found_after_kill(model, how, disk);
     CHECK(there.ids == ids_of(life, session));
     CHECK(there.n_computed == (40 * (part + 1) - 1) / test::kSavedPage * test::kSavedPage);
@@ -86,8 +86,8 @@ TEST_CASE("an input that comes in parts of one step each has checkpoints as it c
   }
   // What a cancel leaves is not what is to be gone on with.
   life.clock.advance_ns(60'000'000'000);
-  REQUIRE(life.engine().feed(session, test::random_ids(9, 40)).has_value());
-  life.engine().request_cancel(session);
+  REQUIRE(life.engine().sessions().feed(session, test::random_ids(9, 40)).has_value());
+  life.engine().sessions().request_cancel(session);
   read_on(life);
   CHECK(found_after_kill(model, how, disk).ids.size() == 200);
 }
@@ -100,9 +100,9 @@ TEST_CASE("what was fed last is on disk when its session ends") {
     SimDisk disk(1);
     SavedLife life(model, how, disk);
     const SessionIdx session = kept(life);
-    REQUIRE(life.engine().feed(session, test::random_ids(1, n_ids)).has_value());
+    REQUIRE(life.engine().sessions().feed(session, test::random_ids(1, n_ids)).has_value());
     settle(life);
-    life.engine().destroy_session(session);
+    life.engine().sessions().destroy(session);
     const There there = found_after_kill(model, how, disk);
     CHECK(there.ids.size() == n_ids);
     CHECK(there.n_computed == n_ids / test::kSavedPage * test::kSavedPage);
@@ -140,20 +140,20 @@ TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
     Engine& engine = life.engine();
     const SessionIdx session = kept(life);
     test::first_part(life, session, 300);
-    const u32 first_approx_slot = engine.session_state(session).approx.first_slot;
+    const u32 first_approx_slot = engine.sessions().state(session).approx.first_slot;
     REQUIRE(first_approx_slot >= 300);
     REQUIRE(first_approx_slot < 320);
     settle(life);
-    REQUIRE(engine.feed(session, test::random_ids(2, 400)).has_value());
+    REQUIRE(engine.sessions().feed(session, test::random_ids(2, 400)).has_value());
     read_on(life);
     There there = found_after_kill(model, how, disk);
     CHECK(there.ids == ids_of(life, session));
     CHECK(there.is_cut_off);  // nobody has answered it
     CHECK(there.n_computed > 350);
     // With what was selected cut off, it is exact again.
-    REQUIRE(engine.truncate(session, 297).has_value());
-    CHECK_FALSE(engine.session_state(session).approx.is_any());
-    REQUIRE(engine.feed(session, test::random_ids(3, 104)).has_value());
+    REQUIRE(engine.sessions().truncate(session, 297).has_value());
+    CHECK_FALSE(engine.sessions().state(session).approx.is_any());
+    REQUIRE(engine.sessions().feed(session, test::random_ids(3, 104)).has_value());
     life.generate(session, 3);
     settle(life);
     there = found_after_kill(model, how, disk);
@@ -173,7 +173,7 @@ void refuse_until_tomorrow(const test::SavedHow& how, u32 n_prompt) {
   };
   SavedLife life(model, how, disk, Log(count, &n_warnings, LogLevel::info));
   const SessionIdx session = kept(life), other = test::create(life);
-  REQUIRE(life.engine().feed(session, test::random_ids(1, n_prompt)).has_value());
+  REQUIRE(life.engine().sessions().feed(session, test::random_ids(1, n_prompt)).has_value());
   life.generate(session, 23);
   settle(life);
   REQUIRE(n_warnings == 1);
@@ -183,7 +183,7 @@ void refuse_until_tomorrow(const test::SavedHow& how, u32 n_prompt) {
   CHECK(lab::Probe::tiers(life.engine()).store.store().stats().n_puts ==
         how.daily_write_bytes / 12'288);
   life.clock.advance_ns(86'400'000'000'000);
-  REQUIRE(life.engine().feed(other, test::random_ids(2, 30)).has_value());
+  REQUIRE(life.engine().sessions().feed(other, test::random_ids(2, 30)).has_value());
   settle(life);
   CHECK(n_warnings == 1);
   CHECK(found_after_kill(model, how, disk).ids == ids_of(life, session));

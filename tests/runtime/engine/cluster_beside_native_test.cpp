@@ -59,15 +59,17 @@ Counted count(const Model& model, u32 index_delay_tokens, u32 n_beside, u32 begi
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
   const SessionIdx other = open.session_with({});
-  REQUIRE(engine.generate(session, {.max_tokens = kAnswer, .ignore_end = true}).has_value());
+  REQUIRE(
+      engine.sessions().generate(session, {.max_tokens = kAnswer, .ignore_end = true}).has_value());
   Counted counted;
   Event event;
   std::array<char, 256> text{};
   u32 n_units = 0;
   for (bool is_done = false; !is_done;) {
-    const u32 n_generated = engine.session_state(session).generation.n_generated;
-    if (n_generated == begins_at && engine.session_state(other).tokens.n_ids == 0 && n_beside > 0) {
-      REQUIRE(engine.feed(other, test::random_ids(8, n_beside)).has_value());
+    const u32 n_generated = engine.sessions().state(session).generation.n_generated;
+    if (n_generated == begins_at && engine.sessions().state(other).tokens.n_ids == 0 &&
+        n_beside > 0) {
+      REQUIRE(engine.sessions().feed(other, test::random_ids(8, n_beside)).has_value());
     }
     const StepTrace& trace = engine.step();
     CHECK(trace.n_cluster_units <= (n_generated == 0 ? 0 : 1));
@@ -76,7 +78,7 @@ Counted count(const Model& model, u32 index_delay_tokens, u32 n_beside, u32 begi
       counted.n_units.push_back(std::exchange(n_units, 0));
       counted.has_prompt.push_back(trace.n_prefill_rows > 0);
     }
-    while (engine.take_event(session, &event, text)) {
+    while (engine.sessions().take_event(session, &event, text)) {
       is_done = is_done || event.type == EventType::done;
       if (event.type == EventType::token) counted.answer.add(event.token);
     }

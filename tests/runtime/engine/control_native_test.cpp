@@ -31,9 +31,9 @@ Answer read(SavedLife& life, SessionIdx session) {
 
 Answer ask(SavedLife& life, const std::vector<u32>& ids) {
   const SessionIdx session = create(life);
-  REQUIRE(life.engine().feed(session, ids).has_value());
+  REQUIRE(life.engine().sessions().feed(session, ids).has_value());
   const Answer answer = read(life, session);
-  life.engine().destroy_session(session);
+  life.engine().sessions().destroy(session);
   return answer;
 }
 
@@ -55,10 +55,10 @@ void save_documents(const SmallModel& model, const SavedHow& how, SimDisk& disk,
   SavedLife life(model, how, disk);
   for (u64 seed = 1; seed <= n; ++seed) {
     const SessionIdx session = create(life);
-    REQUIRE(life.engine().feed(session, document(seed)).has_value());
+    REQUIRE(life.engine().sessions().feed(session, document(seed)).has_value());
     life.open.run();
-    REQUIRE(life.engine().save(session, "document" + std::to_string(seed)).has_value());
-    life.engine().destroy_session(session);
+    REQUIRE(life.engine().sessions().save(session, "document" + std::to_string(seed)).has_value());
+    life.engine().sessions().destroy(session);
   }
 }
 
@@ -137,7 +137,7 @@ TEST_CASE(
   SimDisk disk(1);
   SavedLife life(model, how, disk);
   const SessionIdx holder = create(life);
-  REQUIRE(life.engine().feed(holder, document(1)).has_value());
+  REQUIRE(life.engine().sessions().feed(holder, document(1)).has_value());
   life.open.run();
   for (u64 seed = 2; seed < 8; ++seed) (void)ask(life, asked(seed));
   // Another session with the same document, and more behind it, which the holder comes to as well.
@@ -146,14 +146,14 @@ TEST_CASE(
   longer.insert(longer.end(), more.begin(), more.end());
   (void)ask(life, longer);
   check(life);
-  REQUIRE(life.engine().feed(holder, more).has_value());
+  REQUIRE(life.engine().sessions().feed(holder, more).has_value());
   life.open.run();
   check(life);
   for (const u64 seed : {u64{4}, u64{5}, u64{6}, u64{7}}) (void)ask(life, asked(seed));
   check(life);
   SavedLife never(model, {.reuses = false});
   const SessionIdx other = create(never);
-  REQUIRE(never.engine().feed(other, longer).has_value());
+  REQUIRE(never.engine().sessions().feed(other, longer).has_value());
   CHECK(read(life, holder) == read(never, other));
 }
 
@@ -184,10 +184,10 @@ struct Blended {
 Blended blend(SavedLife& life, const Prompt& prompt) {
   const SessionIdx session = create(life);
   const Parts parts{.chunks = prompt.chunks, .recompute = Parts::kAuto};
-  REQUIRE(life.engine().feed(session, prompt.ids, parts).has_value());
+  REQUIRE(life.engine().sessions().feed(session, prompt.ids, parts).has_value());
   Blended out{.answer = read(life, session),
-              .share = life.engine().session_state(session).approx.decision.share};
-  life.engine().destroy_session(session);
+              .share = life.engine().sessions().state(session).approx.decision.share};
+  life.engine().sessions().destroy(session);
   return out;
 }
 
@@ -220,10 +220,10 @@ void save_chunks(const SmallModel& model, const SavedHow& how, SimDisk& disk) {
     const std::vector<u32> chunk = random_ids(seed, kChunk);
     ids.insert(ids.end(), chunk.begin(), chunk.end());
     const SessionIdx session = create(life);
-    REQUIRE(life.engine().feed(session, ids).has_value());
+    REQUIRE(life.engine().sessions().feed(session, ids).has_value());
     life.open.run();
-    REQUIRE(life.engine().save(session, "chunk" + std::to_string(seed)).has_value());
-    life.engine().destroy_session(session);
+    REQUIRE(life.engine().sessions().save(session, "chunk" + std::to_string(seed)).has_value());
+    life.engine().sessions().destroy(session);
   }
 }
 

@@ -47,10 +47,10 @@ Config config_of(const How& how) {
 LogitsRecord logits_of(const std::string& path, const std::vector<u32>& ids, const How& how) {
   OpenEngine open(path, config_of(how));
   LogitsRecord record;
-  const Result<SessionIdx> session = open.engine.create_session();
+  const Result<SessionIdx> session = open.engine.sessions().create();
   REQUIRE(session.has_value());
   lab::Probe(open.engine).watch_logits(*session, &LogitsRecord::on_logits, &record);
-  REQUIRE(open.engine.feed(*session, ids).has_value());
+  REQUIRE(open.engine.sessions().feed(*session, ids).has_value());
   open.run();
   return record;
 }
@@ -124,19 +124,20 @@ TEST_CASE("a sequence's logits do not depend on what rides beside it") {
     config.context_tokens = 2048;
     OpenEngine open(model.path(), config);
     LogitsRecord record;
-    const SessionIdx watched = *open.engine.create_session();
+    const SessionIdx watched = *open.engine.sessions().create();
     lab::Probe(open.engine).watch_logits(watched, &LogitsRecord::on_logits, &record);
     std::vector<SessionIdx> others;
     for (u32 i = 0; i < 1 + random.below(7); ++i) {
       others.push_back(open.session_with(
           test::random_ids(random.next(), 3 + static_cast<u32>(random.below(60)))));
-      REQUIRE(
-          open.engine.generate(others.back(), {.max_tokens = 10, .ignore_end = true}).has_value());
+      REQUIRE(open.engine.sessions()
+                  .generate(others.back(), {.max_tokens = 10, .ignore_end = true})
+                  .has_value());
     }
     // Fed in random cuts, steps in between.
     for (size_t begin = 0; begin < ids.size();) {
       const size_t n = std::min<size_t>(1 + random.below(50), ids.size() - begin);
-      REQUIRE(open.engine.feed(watched, std::span(ids).subspan(begin, n)).has_value());
+      REQUIRE(open.engine.sessions().feed(watched, std::span(ids).subspan(begin, n)).has_value());
       begin += n;
       for (u64 i = 0; i < random.below(4); ++i) open.engine.step();
     }
@@ -162,14 +163,14 @@ TEST_CASE("truncate and redo, and a fork, give the bits of a fresh run") {
     CAPTURE(cut);
     SessionIdx redone = session;
     if (round % 2 == 1) {
-      const Result<SessionIdx> fork = open.engine.fork(session);
+      const Result<SessionIdx> fork = open.engine.sessions().fork(session);
       REQUIRE(fork.has_value());
       redone = *fork;
     }
     LogitsRecord record;
     lab::Probe(open.engine).watch_logits(redone, &LogitsRecord::on_logits, &record);
-    REQUIRE(open.engine.truncate(redone, cut).has_value());
-    REQUIRE(open.engine.feed(redone, std::span(ids).subspan(cut)).has_value());
+    REQUIRE(open.engine.sessions().truncate(redone, cut).has_value());
+    REQUIRE(open.engine.sessions().feed(redone, std::span(ids).subspan(cut)).has_value());
     open.run();
     REQUIRE(record.rows.size() == kTokens);
     for (u32 i = cut; i < kTokens; ++i) {
@@ -178,7 +179,7 @@ TEST_CASE("truncate and redo, and a fork, give the bits of a fresh run") {
                           want.rows[i].size() * sizeof(f32)) == 0);
     }
     lab::Probe(open.engine).watch_logits(redone, nullptr, nullptr);
-    if (redone != session) open.engine.destroy_session(redone);
+    if (redone != session) open.engine.sessions().destroy(redone);
     lab::Probe::pool(open.engine).check_invariants();
   }
 }

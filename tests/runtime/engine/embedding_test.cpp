@@ -41,13 +41,13 @@ struct Case {
 std::vector<u32> said_by(OpenEngine& open, const Case& c, LogitsRecord& record) {
   Engine& engine = open.engine;
   const SessionIdx other = open.session_with(test::random_ids(2, c.n_prompt / 2));
-  const SessionIdx session = *engine.create_session();
+  const SessionIdx session = *engine.sessions().create();
   lab::Probe(engine).watch_logits(session, LogitsRecord::on_logits, &record);
-  REQUIRE(engine.feed(session, test::random_ids(1, c.n_prompt)).has_value());
+  REQUIRE(engine.sessions().feed(session, test::random_ids(1, c.n_prompt)).has_value());
   open.run();
   const GenerateParams params{.max_tokens = c.n_said, .ignore_end = true};
-  REQUIRE(engine.generate(other, params).has_value());
-  REQUIRE(engine.generate(session, params).has_value());
+  REQUIRE(engine.sessions().generate(other, params).has_value());
+  REQUIRE(engine.sessions().generate(session, params).has_value());
   std::vector<u32> said = test::read_all(engine, session).tokens;
   const std::vector<u32> others = test::read_all(engine, other).tokens;
   said.insert(said.end(), others.begin(), others.end());
@@ -85,29 +85,29 @@ TEST_CASE("a file that was cut ends what needs it, and nothing else") {
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with(test::random_ids(1, 40));
   open.run();
-  REQUIRE(engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
   const std::vector<u32> want = test::read_all(engine, session).tokens;
-  REQUIRE(engine.truncate(session, 40).has_value());
+  REQUIRE(engine.sessions().truncate(session, 40).has_value());
   open.run();
 
   std::ifstream in(model.path(), std::ios::binary);
   const std::vector<char> whole((std::istreambuf_iterator<char>(in)), {});
   std::filesystem::resize_file(model.path(), 8192);
-  REQUIRE(engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
   const test::Said cut = test::read_all(engine, session);
   CHECK(cut.tokens.empty());
   CHECK(cut.done.finish == Finish::error);
   CHECK(cut.done.status == Status::io_failed);
-  const SessionIdx prompt = *engine.create_session();
-  REQUIRE(engine.feed(prompt, test::random_ids(3, 100)).has_value());
+  const SessionIdx prompt = *engine.sessions().create();
+  REQUIRE(engine.sessions().feed(prompt, test::random_ids(3, 100)).has_value());
   open.run();  // ends: what cannot be computed is not tried for ever
-  CHECK(engine.session_state(prompt).sequence.n_slots() == 0);
+  CHECK(engine.sessions().state(prompt).sequence.n_slots() == 0);
 
   std::ofstream(model.path(), std::ios::binary | std::ios::in)
       .write(whole.data(), static_cast<std::streamsize>(whole.size()));
-  REQUIRE(engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
   CHECK(test::read_all(engine, session).tokens == want);
-  CHECK(engine.session_state(prompt).state == SessionState::idle);
+  CHECK(engine.sessions().state(prompt).state == SessionState::idle);
   lab::Probe::pool(engine).check_invariants();
 }
 

@@ -48,8 +48,8 @@ struct Folder {
 void save_one(Life& life, const char* name, u32 n_prompt) {
   const SessionIdx session = create(life);
   (void)first_part(life, session, n_prompt);
-  REQUIRE(life.engine().save(session, name).has_value());
-  life.engine().destroy_session(session);
+  REQUIRE(life.engine().sessions().save(session, name).has_value());
+  life.engine().sessions().destroy(session);
 }
 
 reuse::ExportDone exported(Life& life, const std::string& path, const char* name = "talk") {
@@ -103,7 +103,7 @@ TEST_CASE("an exported session goes on in another store with the bits of one tha
       }
       Life third(model, how, other_disk);  // after a restart
       const SessionIdx restored = third.restore("moved");
-      CHECK(third.engine().session_state(restored).sequence.n_slots() == n_prompt + 19);
+      CHECK(third.engine().sessions().state(restored).sequence.n_slots() == n_prompt + 19);
       require_same(want, second_part(third, restored));
       CHECK(lab::Probe::tiers(third.engine()).mover.stats().n_lost == 0);
       CHECK(lab::Probe::tiers(third.engine()).mover.stats().bytes_loaded > 0);
@@ -150,9 +150,9 @@ TEST_CASE("what the store has already is not written again; what it has lost is 
   Life other(model, {}, other_disk);
   REQUIRE(other.engine().archive().import_from(folder.file("b").c_str(), {}, "").has_value());
   const SessionIdx restored = other.restore();
-  CHECK(other.engine().session_state(restored).sequence.n_slots() == cut->n_slots);
+  CHECK(other.engine().sessions().state(restored).sequence.n_slots() == cut->n_slots);
   other.open.run();  // the rest is computed anew
-  CHECK(other.engine().session_state(restored).sequence.n_slots() == 219);
+  CHECK(other.engine().sessions().state(restored).sequence.n_slots() == 219);
 }
 
 TEST_CASE("a session of another model, or of other settings, is refused by the field") {
@@ -191,7 +191,7 @@ TEST_CASE("a session of another model, or of other settings, is refused by the f
   // An open session's name is its own, whatever lies in the store.
   SimDisk other_disk(2);
   Life other(model, {}, other_disk);
-  REQUIRE(other.engine().autosave(create(other), "talk").has_value());
+  REQUIRE(other.engine().sessions().autosave(create(other), "talk").has_value());
   const auto taken = other.engine().archive().import_from(folder.file().c_str(), {}, "");
   REQUIRE_FALSE(taken.has_value());
   CHECK(taken.error().status == Status::invalid_request);
@@ -319,7 +319,7 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
   CHECK(target.engine().archive().import_from(path.c_str(), {}, "shorter").has_value());
   write(whole);
   CHECK(target.engine().archive().import_from(path.c_str(), {}, "").has_value());
-  CHECK(target.engine().session_state(target.restore()).sequence.n_slots() == 119);
+  CHECK(target.engine().sessions().state(target.restore()).sequence.n_slots() == 119);
 }
 
 TEST_CASE("a newer format is left alone") {
@@ -363,7 +363,7 @@ TEST_CASE("an import that finds no room, or a disk that fails, leaves no part of
     const auto imported = life.engine().archive().import_from(folder.file().c_str(), {}, "");
     REQUIRE_FALSE(imported.has_value());
     CHECK(imported.error().status == Status::would_block);
-    life.engine().destroy_session(own);
+    life.engine().sessions().destroy(own);
     CHECK(life.why_not("talk") == Status::not_found);
     CHECK(holds(life).n_records <= n_records);
   }
@@ -382,13 +382,13 @@ TEST_CASE("an import that finds no room, or a disk that fails, leaves no part of
       if (!imported) CHECK(imported.error().status == Status::io_failed);
     }
     Life life(model, {}, faulty_disk);  // after a restart
-    const auto restored = life.engine().restore("talk");
+    const auto restored = life.engine().sessions().restore("talk");
     if (restored) {
       CHECK(restored->n_computed == 509);
     } else {
       CHECK(restored.error().status == Status::not_found);
     }
-    CHECK(life.engine().restore("own").has_value());
+    CHECK(life.engine().sessions().restore("own").has_value());
   }
   CHECK(n_failed >= 3);
   CHECK(n_well >= 1);
@@ -438,14 +438,14 @@ TEST_CASE("a deleted session is gone, also after a restart, and what others shar
   Life life(model, {}, disk);
   save_one(life, "talk", 200);
   const SessionIdx restored = life.restore();
-  REQUIRE(life.engine().truncate(restored, 100).has_value());
-  REQUIRE(life.engine().feed(restored, test::random_ids(3, 90)).has_value());
+  REQUIRE(life.engine().sessions().truncate(restored, 100).has_value());
+  REQUIRE(life.engine().sessions().feed(restored, test::random_ids(3, 90)).has_value());
   life.open.run();
-  REQUIRE(life.engine().save(restored, "branch").has_value());  // six pages and its own
+  REQUIRE(life.engine().sessions().save(restored, "branch").has_value());  // six pages and its own
   const auto open = life.engine().archive().erase({}, "branch");
   REQUIRE_FALSE(open.has_value());
   CHECK(open.error().status == Status::invalid_request);
-  life.engine().destroy_session(restored);
+  life.engine().sessions().destroy(restored);
   const u32 n_before = holds(life).n_records;
   const auto gone = life.engine().archive().erase({}, "branch");
   REQUIRE(gone.has_value());

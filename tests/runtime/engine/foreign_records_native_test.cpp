@@ -67,8 +67,8 @@ u32 replace_groups(SimDisk& disk, u64 payload_bytes) {
 void save_one(Life& life, const char* name) {
   const SessionIdx session = create(life);
   (void)first_part(life, session, kPrompt);
-  REQUIRE(life.engine().save(session, name).has_value());
-  life.engine().destroy_session(session);
+  REQUIRE(life.engine().sessions().save(session, name).has_value());
+  life.engine().sessions().destroy(session);
 }
 
 TEST_CASE("a record of another size under a group's key is never taken for the group") {
@@ -96,7 +96,7 @@ TEST_CASE("a record of another size under a group's key is never taken for the g
     CHECK(exported->n_tokens == kPrompt + 20);
     // All of it is computed anew; what is spilled finds its key taken.
     const SessionIdx restored = life.restore();
-    CHECK(life.engine().session_state(restored).sequence.n_slots() == 0);
+    CHECK(life.engine().sessions().state(restored).sequence.n_slots() == 0);
     life.open.run();
     require_same(want, second_part(life, restored));
     CHECK(lab::Probe::tiers(life.engine()).mover.stats().bytes_loaded > 0);
@@ -120,7 +120,7 @@ TEST_CASE("an import puts its groups in the place of records of another size") {
   const auto imported = life.engine().archive().import_from(file.c_str(), {}, "again");
   REQUIRE(imported.has_value());
   CHECK(imported->n_groups_new == n_groups);
-  CHECK(life.engine().session_state(life.restore("again")).sequence.n_slots() == kPrompt + 19);
+  CHECK(life.engine().sessions().state(life.restore("again")).sequence.n_slots() == kPrompt + 19);
 }
 
 }  // namespace

@@ -20,12 +20,12 @@ using Life = test::SavedLife;
 std::vector<u32> answer(Life& life, SessionIdx session, u32 n, f32 presence_penalty) {
   GenerateParams params{.max_tokens = n, .ignore_end = true};
   params.sampler.presence_penalty = presence_penalty;
-  REQUIRE(life.engine().generate(session, params).has_value());
+  REQUIRE(life.engine().sessions().generate(session, params).has_value());
   return test::read_all(life.engine(), session).tokens;
 }
 
 std::vector<u32> turn(Life& life, SessionIdx session, u32 idx, f32 presence_penalty = 100) {
-  REQUIRE(life.engine().feed(session, test::random_ids(100 + idx, 3)).has_value());
+  REQUIRE(life.engine().sessions().feed(session, test::random_ids(100 + idx, 3)).has_value());
   return answer(life, session, 4, presence_penalty);
 }
 
@@ -42,15 +42,15 @@ TEST_CASE("no token is generated twice, however many turns lie between") {
   CHECK(seen.size() == 4 * kTurns);
   CHECK(seen_plain.size() < 4 * kTurns);  // the model repeats itself without
 
-  const auto fork = life.engine().fork(session);
+  const auto fork = life.engine().sessions().fork(session);
   REQUIRE(fork.has_value());
   std::set<u32> seen_of_fork = seen;
   for (const u32 token : turn(life, *fork, 50)) CHECK(seen_of_fork.insert(token).second);
 
   // Cut behind its input, it says the same again: what was cut counts no more.
   const std::vector<u32> last = turn(life, session, 51);
-  const u32 n_ids = life.engine().session_state(session).tokens.n_ids;
-  REQUIRE(life.engine().truncate(session, n_ids - 4).has_value());
+  const u32 n_ids = life.engine().sessions().state(session).tokens.n_ids;
+  REQUIRE(life.engine().sessions().truncate(session, n_ids - 4).has_value());
   CHECK(answer(life, session, 4, 100) == last);
 }
 
@@ -59,12 +59,12 @@ TEST_CASE("what was fed does not count") {
   Life life(model, {});
   const SessionIdx plain = create(life), session = create(life);
   const std::vector<u32> prompt = test::random_ids(3, 20);
-  REQUIRE(life.engine().feed(plain, prompt).has_value());
+  REQUIRE(life.engine().sessions().feed(plain, prompt).has_value());
   const u32 best = answer(life, plain, 1, 0)[0];
   const SessionIdx other = create(life);
   for (const SessionIdx each : {session, other}) {
-    REQUIRE(life.engine().feed(each, std::vector<u32>(3, best)).has_value());
-    REQUIRE(life.engine().feed(each, prompt).has_value());
+    REQUIRE(life.engine().sessions().feed(each, std::vector<u32>(3, best)).has_value());
+    REQUIRE(life.engine().sessions().feed(each, prompt).has_value());
   }
   CHECK(answer(life, session, 1, 100) == answer(life, other, 1, 0));
 }
@@ -83,7 +83,7 @@ TEST_CASE("a restored session counts what it had generated") {
     Life life(model, {}, disk);
     const SessionIdx session = begin == 0 ? create(life) : life.restore();
     for (u32 i = begin; i < begin + 4; ++i) CHECK(turn(life, session, i) == want[i]);
-    REQUIRE(life.engine().save(session, "talk").has_value());
+    REQUIRE(life.engine().sessions().save(session, "talk").has_value());
   }
 }
 

@@ -58,12 +58,12 @@ struct Opened : test::OpenEngine {
     REQUIRE(lab::Probe::kv(engine).has_tiers() == how.streamed);
   }
   SessionIdx create() {
-    const Result<SessionIdx> session = engine.create_session();
+    const Result<SessionIdx> session = engine.sessions().create();
     REQUIRE(session.has_value());
     return *session;
   }
   void feed(SessionIdx session, const std::vector<u32>& ids) {
-    REQUIRE(engine.feed(session, ids).has_value());
+    REQUIRE(engine.sessions().feed(session, ids).has_value());
   }
 };
 
@@ -83,24 +83,25 @@ Answers answers_of(Opened& open) {
   open.feed(b, test::random_ids(2, 700));
   open.run();
   for (const SessionIdx session : {a, b}) {
-    REQUIRE(engine.generate(session, {.max_tokens = 40, .ignore_end = true}).has_value());
+    REQUIRE(
+        engine.sessions().generate(session, {.max_tokens = 40, .ignore_end = true}).has_value());
   }
   for (const SessionIdx session : {a, b}) {
     answers.tokens.push_back(test::read_all(engine, session).tokens);
   }
   open.run();
-  REQUIRE(engine.truncate(a, 203).has_value());
+  REQUIRE(engine.sessions().truncate(a, 203).has_value());
   open.feed(a, test::random_ids(3, 60));
   open.run();
   lab::Probe(engine).watch_logits(b, nullptr, nullptr);
-  const Result<SessionIdx> c = engine.fork(b);
+  const Result<SessionIdx> c = engine.sessions().fork(b);
   REQUIRE(c.has_value());
   lab::Probe(engine).watch_logits(*c, &LogitsRecord::on_logits, &answers.logits[2]);
   lab::Probe(engine).watch_logits(b, &LogitsRecord::on_logits, &answers.logits[1]);
   open.feed(*c, test::random_ids(4, 30));
   open.feed(b, test::random_ids(5, 50));
   open.run();
-  REQUIRE(engine.truncate(*c, 521).has_value());  // inside a group that b shares
+  REQUIRE(engine.sessions().truncate(*c, 521).has_value());  // inside a group that b shares
   open.feed(*c, test::random_ids(6, 20));
   open.run();
   return answers;

@@ -45,8 +45,8 @@ SavedHow with_frames(u32 n_frames) {
 }
 
 SessionIdx create_with(SavedLife& life, Priority priority, const std::vector<u32>& ids) {
-  const SessionIdx idx = *life.engine().create_session({.priority = priority});
-  REQUIRE(life.engine().feed(idx, ids).has_value());
+  const SessionIdx idx = *life.engine().sessions().create({.priority = priority});
+  REQUIRE(life.engine().sessions().feed(idx, ids).has_value());
   return idx;
 }
 
@@ -55,8 +55,8 @@ void save_documents(const SmallModel& model, const SavedHow& how, SimDisk& disk,
   for (u64 seed = 1; seed <= n; ++seed) {
     const SessionIdx idx = create_with(life, Priority::interactive, document(seed, false));
     life.open.run();
-    REQUIRE(life.engine().save(idx, "document" + std::to_string(seed)).has_value());
-    life.engine().destroy_session(idx);
+    REQUIRE(life.engine().sessions().save(idx, "document" + std::to_string(seed)).has_value());
+    life.engine().sessions().destroy(idx);
   }
 }
 
@@ -68,7 +68,7 @@ Answer alone(const SmallModel& model, const std::vector<u32>& ids) {
 
 // Groups of a session's KV that are in memory.
 u32 n_here(SavedLife& life, SessionIdx idx) {
-  const kv::Sequence& sequence = life.engine().session_state(idx).sequence;
+  const kv::Sequence& sequence = life.engine().sessions().state(idx).sequence;
   const kv::Residency& residency = lab::Probe::tiers(life.engine()).residency;
   u32 n = 0;
   for (u32 layer = 0; layer < kLayers; ++layer) {
@@ -102,15 +102,15 @@ TEST_CASE("documents of who waits are read in the order of turns, as far as memo
     REQUIRE(engine.plan().tiers.pin_set_groups == plan::kTierPinSetGroups);
     disk.script.latency_ns_min = disk.script.latency_ns_max = 500'000;
     const SessionIdx runs = create_with(life, Priority::interactive, random_ids(7, kRunning - 15));
-    REQUIRE(engine.generate(runs, {.max_tokens = 12, .ignore_end = true}).has_value());
+    REQUIRE(engine.sessions().generate(runs, {.max_tokens = 12, .ignore_end = true}).has_value());
     engine.step();
     const std::array<SessionIdx, 2> wait = {create_with(life, Priority::interactive, document(1)),
                                             create_with(life, Priority::interactive, document(2))};
-    for (const SessionIdx idx : wait) CHECK(engine.session_state(idx).waits());
+    for (const SessionIdx idx : wait) CHECK(engine.sessions().state(idx).waits());
     u32 n_first_alone = 0;
-    while (engine.session_state(runs).state == SessionState::generating) {
+    while (engine.sessions().state(runs).state == SessionState::generating) {
       engine.step();
-      if (engine.session_state(wait[0]).run.is_admitted) break;
+      if (engine.sessions().state(wait[0]).run.is_admitted) break;
       const u32 first = n_here(life, wait[0]), second = n_here(life, wait[1]);
       CHECK((second == 0 || first == kGroups));
       n_first_alone += first > 0 && second == 0;
@@ -151,17 +151,18 @@ TEST_CASE("KV of who waits is not dropped for what comes before it while older K
     for (const u64 seed : {u64{1}, u64{2}}) {
       const SessionIdx idx = create_with(life, Priority::interactive, document(seed, false));
       life.open.run();
-      engine.destroy_session(idx);
+      engine.sessions().destroy(idx);
     }
     const SessionIdx runs = create_with(life, Priority::interactive, random_ids(7, kRunning - 15));
-    REQUIRE(engine.generate(runs, {.max_tokens = 10, .ignore_end = true}).has_value());
+    REQUIRE(engine.sessions().generate(runs, {.max_tokens = 10, .ignore_end = true}).has_value());
     engine.step();
     const SessionIdx waits = create_with(life, Priority::background, document(1));
-    CHECK(engine.session_state(waits).sequence.n_slots() == kPages * kPage);
+    engine.step();
+    CHECK(engine.sessions().state(waits).sequence.n_slots() == kPages * kPage);
     const SessionIdx before =
         create_with(life, Priority::interactive, random_ids(8, c.n_before * kPage));
-    while (!engine.session_state(before).run.is_admitted) engine.step();
-    CHECK(engine.session_state(waits).waits());
+    while (!engine.sessions().state(before).run.is_admitted) engine.step();
+    CHECK(engine.sessions().state(waits).waits());
     const Answer answer = read_answer(life, waits, {.max_tokens = 4, .ignore_end = true});
     CHECK(answer == alone(model, document(1)));
     CHECK(answer.reused.n_tokens() >= c.n_least * kPage);

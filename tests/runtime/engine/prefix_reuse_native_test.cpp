@@ -26,7 +26,7 @@ std::vector<u32> joined(std::vector<u32> a, const std::vector<u32>& b) {
 }
 
 Answer answer(SavedLife& life, SessionIdx session, const std::vector<u32>& ids, u32 n = 6) {
-  REQUIRE(life.engine().feed(session, ids).has_value());
+  REQUIRE(life.engine().sessions().feed(session, ids).has_value());
   GenerateParams params{.max_tokens = n, .ignore_end = true};
   params.sampler.temperature = 0.8f;
   params.sampler.seed = 3;
@@ -45,9 +45,9 @@ void save_document(const SmallModel& model, const SavedHow& how, SimDisk& disk,
                    const std::vector<u32>& document) {
   SavedLife life(model, how, disk);
   const SessionIdx session = create(life);
-  REQUIRE(life.engine().feed(session, document).has_value());
+  REQUIRE(life.engine().sessions().feed(session, document).has_value());
   life.open.run();
-  REQUIRE(life.engine().save(session, "document").has_value());
+  REQUIRE(life.engine().sessions().save(session, "document").has_value());
 }
 
 u32 groups_in_use(SavedLife& life) {
@@ -100,13 +100,13 @@ TEST_CASE("a prompt that a neighbour is computing is not computed again") {
   SavedHow how{.rows_max = kPage};
   SavedLife life(model, how);
   const SessionIdx first = create(life);
-  REQUIRE(life.engine().feed(first, prompt).has_value());
+  REQUIRE(life.engine().sessions().feed(first, prompt).has_value());
   for (u32 i = 0; i < 10; ++i) life.engine().step();
   const SessionIdx second = create(life);
-  REQUIRE(life.engine().feed(second, prompt).has_value());
-  CHECK_FALSE(life.engine().session_state(second).run.is_admitted);  // until the pages are there
+  REQUIRE(life.engine().sessions().feed(second, prompt).has_value());
+  CHECK_FALSE(life.engine().sessions().state(second).run.is_admitted);  // until the pages are there
   life.open.run();
-  CHECK(life.engine().session_state(second).generation.reused.n_tokens() >= 34 * kPage);
+  CHECK(life.engine().sessions().state(second).generation.reused.n_tokens() >= 34 * kPage);
   const u64 n_rows = life.engine().status().counters.n_prefill_rows;
   CHECK(n_rows <= prompt.size() + 2 * kPage);  // together hardly more than one alone
   CHECK(answer(life, second, random_ids(2, 5)) ==
@@ -118,13 +118,13 @@ TEST_CASE("tenants share nothing; without the key nobody does") {
   const std::vector<u32> prompt = random_ids(1, 100);
   SavedLife life(model, {});
   const auto of = [&](const char* tenant) {
-    return *life.engine().create_session({.tenant = tenant});
+    return *life.engine().sessions().create({.tenant = tenant});
   };
   CHECK(answer(life, of("a"), prompt).reused.n_tokens() == 0);
   CHECK(answer(life, of("b"), prompt).reused.n_tokens() == 0);
   const SessionIdx again = of("a");
   CHECK(answer(life, again, prompt).reused.n_tokens() == 96);
-  life.engine().destroy_session(again);
+  life.engine().sessions().destroy(again);
   CHECK(answer(life, of(""), prompt).reused.n_tokens() == 0);
   SavedHow off;
   off.reuses = false;
@@ -146,9 +146,9 @@ TEST_CASE("pages that a selection touched are never taken") {
     SavedLife life(model, how, disk);
     const SessionIdx first = create(life);
     said = answer(life, first, document, 100).tokens;
-    first_approx = life.engine().session_state(first).approx.first_slot;
+    first_approx = life.engine().sessions().state(first).approx.first_slot;
     REQUIRE(first_approx < 340);
-    REQUIRE(life.engine().save(first, "talk").has_value());
+    REQUIRE(life.engine().sessions().save(first, "talk").has_value());
     const Answer again = answer(life, create(life), joined(document, said));
     CHECK(again.reused.n_from_memory == first_approx / kPage * kPage);
   }
@@ -194,7 +194,7 @@ TEST_CASE("what nobody asked for again is dropped, what was hit goes to the disk
       const auto say = [&](const std::vector<u32>& ids) {
         const SessionIdx session = create(life);
         Answer said = answer(life, session, ids);
-        life.engine().destroy_session(session);
+        life.engine().sessions().destroy(session);
         life.open.run();
         return said;
       };

@@ -30,7 +30,7 @@ struct Layers {
 
   static void on_rows(void* context, const step::KvRows& rows) {
     auto& self = *static_cast<Layers*>(context);
-    const kv::Sequence& sequence = self.engine->session_state(0).sequence;
+    const kv::Sequence& sequence = self.engine->sessions().state(0).sequence;
     const kv::Residency& residency = lab::Probe::tiers(*self.engine).residency;
     u32 n_loading = 0;
     for (u32 page = 0; page < sequence.n_groups(); ++page) {
@@ -66,8 +66,9 @@ Spent spent_by(const test::SmallModel& model, u64 compute_ns) {
   REQUIRE(engine.plan().tiers.pin_set_groups == plan::kTierPinSetGroups);
   // All but the last page: its rows are the answer's.
   const SessionIdx session = open.session_with(test::random_ids(1, (kPages - 1) * kPage));
-  REQUIRE(engine.generate(session, {.max_tokens = kPage, .ignore_end = true}).has_value());
-  while (engine.session_state(session).generation.n_generated < 4) engine.step();
+  REQUIRE(
+      engine.sessions().generate(session, {.max_tokens = kPage, .ignore_end = true}).has_value());
+  while (engine.sessions().state(session).generation.n_generated < 4) engine.step();
   disk.script.latency_ns_min = disk.script.latency_ns_max = kReadNs;
   engine.step();
   Layers layers{.engine = &engine, .clock = &clock, .compute_ns = compute_ns};

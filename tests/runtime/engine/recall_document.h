@@ -46,17 +46,17 @@ inline f64 share_recalled(const RecallCase& c) {
   for (size_t i = 0; i < n; ++i) {
     const synth::RecallQuestion& question =
         document.questions[i * (document.questions.size() - 1) / std::max<size_t>(n - 1, 1)];
-    const Result<engine::SessionIdx> fork = open.engine.fork(reader);
+    const Result<engine::SessionIdx> fork = open.engine.sessions().fork(reader);
     REQUIRE(fork.has_value());
     const u32 key[] = {question.key_id};
-    REQUIRE(open.engine.feed(*fork, key).has_value());
-    REQUIRE(open.engine
+    REQUIRE(open.engine.sessions().feed(*fork, key).has_value());
+    REQUIRE(open.engine.sessions()
                 .generate(*fork, {.max_tokens = static_cast<u32>(question.answer_ids.size()),
                                   .ignore_end = true})
                 .has_value());
     n_right += read_all(open.engine, *fork).tokens == question.answer_ids ? 1u : 0u;
     if (i + 1 == n && c.on_answer) c.on_answer(open.engine, *fork);
-    open.engine.destroy_session(*fork);
+    open.engine.sessions().destroy(*fork);
   }
   return static_cast<f64>(n_right) / static_cast<f64>(n);
 }

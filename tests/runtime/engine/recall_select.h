@@ -31,7 +31,7 @@ inline f64 reconstruction_error(const engine::Engine& engine, engine::SessionIdx
   const model::ModelSpec& spec = engine.spec();
   const u32 head = (spec.n_cache_layers - 1) * spec.n_kv_heads;
   const method::PqIndex& index = method::pq_of(&lab::Probe::selector(engine).reader(session, head));
-  const kv::Sequence& sequence = engine.session_state(session).sequence;
+  const kv::Sequence& sequence = engine.sessions().state(session).sequence;
   std::vector<const u8*> pages(sequence.n_groups());
   sequence.pages(spec.n_cache_layers - 1, 0, 0, sequence.n_groups(), pages);
   const method::KeyPages keys{kernels::KvType::f16, pages.data(),

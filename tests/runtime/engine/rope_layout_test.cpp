@@ -74,7 +74,8 @@ Codes codes_of(const std::string& path, const SelectConfig& select) {
   config.select = select;
   OpenEngine open(path, config);
   const SessionIdx session = open.session_with(test::random_ids(3, kPrompt));
-  REQUIRE(open.engine.generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
+  REQUIRE(
+      open.engine.sessions().generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
   test::read_all(open.engine, session);
   Codes codes;
   for (u32 head = 0; head < open.engine.spec().n_kv_heads; ++head) {

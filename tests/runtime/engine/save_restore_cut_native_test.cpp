@@ -19,7 +19,7 @@ TEST_CASE("a look at the sessions that fails costs an error, and no session") {
     SavedLife life(model, {}, disk);
     const SessionIdx session = test::create(life);
     said = test::first_part(life, session, 100);
-    REQUIRE(life.engine().save(session, "talk").has_value());
+    REQUIRE(life.engine().sessions().save(session, "talk").has_value());
   }
   const auto image = disk.file_bytes(test::kSavedFile);
   const SavedHow small{.context_tokens = 256};

@@ -42,7 +42,7 @@ struct Life {
     return session;
   }
   SessionIdx restore() {
-    const auto restored = engine().restore("talk");
+    const auto restored = engine().sessions().restore("talk");
     REQUIRE(restored.has_value());
     return restored->idx;
   }
@@ -87,7 +87,7 @@ void require_same(const Said& want, const Said& got) {
 Said keep_one(const SmallModel& model, const Config& config, SimDisk& disk) {
   Life life(model, config, disk);
   const SessionIdx session = life.talk();
-  REQUIRE(life.engine().save(session, "talk").has_value());
+  REQUIRE(life.engine().sessions().save(session, "talk").has_value());
   CHECK(life.extents().bytes_written > 0);
   CHECK(life.kept().n_codebooks == life.n_heads());
   return go_on(life, session);
@@ -115,7 +115,7 @@ TEST_CASE("an index that is restored is read, and no KV for it") {
           if (!is_pq) continue;
           CHECK(life.extents().n_adopted == life.n_heads());
           CHECK(life.extents().bytes_used > 0);
-          const u64 n_groups = life.engine().session_state(session).sequence.n_groups();
+          const u64 n_groups = life.engine().sessions().state(session).sequence.n_groups();
           const kv::MoverStats stats = lab::Probe::tiers(life.engine()).mover.stats();
           // Sinks, local ones and the last one of each layer; a clustering reads all several times.
           CHECK(stats.n_loads < life.engine().spec().n_cache_layers * n_groups / 2);
@@ -134,7 +134,7 @@ TEST_CASE("records of an index go with it, and with its session") {
     const SessionIdx session = life.talk();
     CHECK(life.kept().n_codebooks == life.n_heads());
     CHECK(life.kept().n_extents > 0);
-    life.engine().destroy_session(session);  // it has no name
+    life.engine().sessions().destroy(session);  // it has no name
     CHECK(life.kept().n_codebooks == 0);
     CHECK(life.kept().n_extents == 0);
     (void)life.talk();
@@ -144,16 +144,16 @@ TEST_CASE("records of an index go with it, and with its session") {
   CHECK(life.kept().n_extents == 0);
   const SessionIdx session = life.talk();
   const u64 n_extents = life.kept().n_extents;
-  REQUIRE(life.engine().feed(session, test::random_ids(9, 950)).has_value());
+  REQUIRE(life.engine().sessions().feed(session, test::random_ids(9, 950)).has_value());
   (void)say(life.engine(), session, 20);  // made anew, of twice as many
   CHECK(life.kept().n_codebooks == life.n_heads());
   CHECK(life.kept().n_extents > n_extents);
   CHECK(life.kept().n_extents < 3 * n_extents);
-  REQUIRE(life.engine().save(session, "talk").has_value());
-  const auto fork = life.engine().fork(session);
+  REQUIRE(life.engine().sessions().save(session, "talk").has_value());
+  const auto fork = life.engine().sessions().fork(session);
   REQUIRE(fork.has_value());
-  life.engine().destroy_session(*fork);
-  life.engine().destroy_session(session);
+  life.engine().sessions().destroy(*fork);
+  life.engine().sessions().destroy(session);
   CHECK(life.kept().n_codebooks == life.n_heads());
   CHECK(life.kept().n_extents > 0);
   REQUIRE(life.engine().archive().erase({}, "talk").has_value());
@@ -169,7 +169,7 @@ TEST_CASE("a close leaves nothing that no manifest names") {
     Life life(model, config, disk);
     const SessionIdx session = life.open.session_with(test::random_ids(7, kPrompt));
     (void)say(life.engine(), session, 2);  // triggered, and not in use
-    REQUIRE(life.engine().save(session, "talk").has_value());
+    REQUIRE(life.engine().sessions().save(session, "talk").has_value());
     life.open.run();
     CHECK(life.kept().n_codebooks == life.n_heads());
   }
@@ -179,7 +179,7 @@ TEST_CASE("a close leaves nothing that no manifest names") {
   const SessionIdx session = life.restore();
   (void)say(life.engine(), session, 20);
   CHECK(life.kept().n_codebooks == life.n_heads());
-  life.engine().destroy_session(session);  // and had no checkpoint since
+  life.engine().sessions().destroy(session);  // and had no checkpoint since
   CHECK(life.kept().n_codebooks == 0);
   CHECK(life.kept().n_extents == 0);
 }
@@ -200,7 +200,7 @@ TEST_CASE("an imported session's index gets a name that the next start finds") {
       REQUIRE(test::export_session(life.engine(), "talk", path.c_str()).has_value());
       REQUIRE(life.engine().archive().import_from(path.c_str(), {}, "copy").has_value());
     }
-    const auto restored = life.engine().restore("copy");
+    const auto restored = life.engine().sessions().restore("copy");
     REQUIRE(restored.has_value());
     CHECK_FALSE(restored->is_cut_off);
     life.open.run();

@@ -48,11 +48,11 @@ TEST_CASE("a saved session goes on in another engine with the bits of one that n
           Life first(model, how, disk);
           const SessionIdx source = create(first);
           CHECK(first_part(first, source, n_prompt) == said);
-          REQUIRE(first.engine().save(source, "talk").has_value());
+          REQUIRE(first.engine().sessions().save(source, "talk").has_value());
         }
         Life second(model, how, disk);
         const SessionIdx restored = second.restore();
-        const Session& state = second.engine().session_state(restored);
+        const Session& state = second.engine().sessions().state(restored);
         CHECK(state.sequence.n_slots() == n_prompt + 19);
         CHECK(state.state == SessionState::idle);
         CHECK(state.tokens.turn_begin == 0);
@@ -71,28 +71,28 @@ TEST_CASE("what is on disk is not written again, by the same session or another 
   SimDisk disk(1);
   Life life(model, {}, disk);
   const SessionIdx session = create(life);
-  REQUIRE(life.engine().feed(session, test::random_ids(1, 400)).has_value());
+  REQUIRE(life.engine().sessions().feed(session, test::random_ids(1, 400)).has_value());
   life.open.run();
   const auto saved_bytes = [&](SessionIdx idx, const char* name) {
     const store::Store& store = lab::Probe::tiers(life.engine()).store.store();
     const u64 before = store.stats().bytes_written;
-    REQUIRE(life.engine().save(idx, name).has_value());
+    REQUIRE(life.engine().sessions().save(idx, name).has_value());
     return store.stats().bytes_written - before;
   };
   CHECK(saved_bytes(session, "talk") > 2 * 24 * 8192);
   CHECK(saved_bytes(session, "talk") < 3 * 8192);  // the manifest, and a grave for the old one
-  life.engine().destroy_session(session);
+  life.engine().sessions().destroy(session);
   const SessionIdx other = create(life);
-  REQUIRE(life.engine().feed(other, test::random_ids(1, 330)).has_value());
+  REQUIRE(life.engine().sessions().feed(other, test::random_ids(1, 330)).has_value());
   life.open.run();
   CHECK(saved_bytes(other, "other") < 2 * 3 * 8192 + 3 * 8192);  // its own tail
-  CHECK(life.engine().session_state(other).generation.reused.n_tokens() == 330 / kPage * kPage);
-  CHECK(life.engine().save(other, "talk").has_value());  // the name is free again
-  const auto bad = life.engine().save(other, "");
+  CHECK(life.engine().sessions().state(other).generation.reused.n_tokens() == 330 / kPage * kPage);
+  CHECK(life.engine().sessions().save(other, "talk").has_value());  // the name is free again
+  const auto bad = life.engine().sessions().save(other, "");
   REQUIRE_FALSE(bad.has_value());
   CHECK(bad.error().status == Status::invalid_request);
   const SessionIdx third = create(life);
-  const auto taken = life.engine().autosave(third, "talk");
+  const auto taken = life.engine().sessions().autosave(third, "talk");
   REQUIRE_FALSE(taken.has_value());
   CHECK(taken.error().status == Status::invalid_request);
 }
@@ -106,18 +106,18 @@ bool saves_over_silence(const SmallModel& model, u32 n_prompt, u64 n_calls,
   SimDisk disk(1);
   Life life(model, {}, disk);
   const SessionIdx session = create(life);
-  REQUIRE(life.engine().feed(session, test::random_ids(1, n_prompt)).has_value());
+  REQUIRE(life.engine().sessions().feed(session, test::random_ids(1, n_prompt)).has_value());
   life.open.run();
   disk.script.faults = {
       {.fault = test::SimFault::never, .first_call = disk.n_calls() + n_calls, .n_calls = ~u64{0}}};
-  const auto saved = life.engine().save(session, "talk");
+  const auto saved = life.engine().sessions().save(session, "talk");
   if (!saved) {
     CHECK(saved.error().status == Status::io_failed);
     CHECK(lab::Probe::tiers(life.engine()).store.store().mode() == store::Mode::off);
-    const auto again = life.engine().save(session, "talk");
+    const auto again = life.engine().sessions().save(session, "talk");
     REQUIRE_FALSE(again.has_value());
     CHECK(again.error().status == Status::io_failed);
-    CHECK_FALSE(life.engine().restore("other").has_value());
+    CHECK_FALSE(life.engine().sessions().restore("other").has_value());
     // A tail that the disk still has would be written to.
     if (n_prompt % kPage == 1) CHECK(life.generate(session, 20) == want);
   }
@@ -131,7 +131,7 @@ TEST_CASE("a disk that does not answer ends a save, and the session goes on in m
   for (const u32 n_prompt : {49u, 60u}) {  // three pages of KV; and a tail
     Life whole(model, {});
     const SessionIdx session = create(whole);
-    REQUIRE(whole.engine().feed(session, test::random_ids(1, n_prompt)).has_value());
+    REQUIRE(whole.engine().sessions().feed(session, test::random_ids(1, n_prompt)).has_value());
     const std::vector<u32> want = whole.generate(session, 20);
     u64 n_calls = 0;
     while (!saves_over_silence(model, n_prompt, n_calls, want)) ++n_calls;
@@ -146,7 +146,7 @@ TEST_CASE("a session of another model is refused by name, one with other setting
     Life life(model, {}, disk);
     const SessionIdx session = create(life);
     (void)first_part(life, session, 100);
-    REQUIRE(life.engine().save(session, "talk").has_value());
+    REQUIRE(life.engine().sessions().save(session, "talk").has_value());
   }
   std::string field;
   {
@@ -158,11 +158,11 @@ TEST_CASE("a session of another model is refused by name, one with other setting
   }
   {
     Life life(model, {.page_tokens = 32}, disk);
-    CHECK(life.engine().restore("talk")->n_computed == 0);
+    CHECK(life.engine().sessions().restore("talk")->n_computed == 0);
   }
   {
     Life life(model, {.kv_type = KvTypeChoice::q8_0}, disk);
-    CHECK(life.engine().restore("talk")->n_computed == 0);
+    CHECK(life.engine().sessions().restore("talk")->n_computed == 0);
   }
   {
     Life life(model, {.context_tokens = 64}, disk);  // the file keeps its length
@@ -171,8 +171,9 @@ TEST_CASE("a session of another model is refused by name, one with other setting
   Life life(model, {.context_tokens = 2048}, disk);
   CHECK(life.restore() == 0);
   Life none(model, {});
-  CHECK(none.engine().restore("talk").error().status == Status::invalid_request);
-  CHECK(none.engine().save(create(none), "talk").error().status == Status::invalid_request);
+  CHECK(none.engine().sessions().restore("talk").error().status == Status::invalid_request);
+  CHECK(none.engine().sessions().save(create(none), "talk").error().status ==
+        Status::invalid_request);
 }
 
 // Takes the session up, if it is there, and compares; generates again where a part was lost on the
@@ -180,20 +181,21 @@ TEST_CASE("a session of another model is refused by name, one with other setting
 u32 check_is_right(const SmallModel& model, SimDisk& disk, const std::vector<u32>& want,
                    const How& how = {}) {
   Life life(model, how, disk);
-  const auto restored = life.engine().restore("talk");
+  const auto restored = life.engine().sessions().restore("talk");
   if (!restored) {
     const Status status = restored.error().status;
     CHECK((status == Status::not_found || status == Status::io_failed));
     return ~u32{0};
   }
   CHECK(restored->n_computed <= restored->n_tokens);
-  REQUIRE(life.engine().feed(restored->idx, test::random_ids(5, 10)).has_value());
+  REQUIRE(life.engine().sessions().feed(restored->idx, test::random_ids(5, 10)).has_value());
   for (u32 i = 0; i < 100; ++i) {
-    REQUIRE(life.engine().generate(restored->idx, {.max_tokens = 12, .ignore_end = true}));
+    REQUIRE(
+        life.engine().sessions().generate(restored->idx, {.max_tokens = 12, .ignore_end = true}));
     const test::Said said = test::read_all(life.engine(), restored->idx);
     if (said.done.finish == Finish::error) {
       CHECK(said.done.status == Status::io_failed);
-      CHECK(life.engine().session_state(restored->idx).tokens.n_ids > 0);
+      CHECK(life.engine().sessions().state(restored->idx).tokens.n_ids > 0);
       continue;
     }
     CHECK(said.tokens == want);
@@ -207,7 +209,7 @@ std::vector<u32> answer_of(const SmallModel& model, u32 n_prompt) {
   Life life(model, {});
   const SessionIdx session = create(life);
   (void)first_part(life, session, n_prompt);
-  REQUIRE(life.engine().feed(session, test::random_ids(5, 10)).has_value());
+  REQUIRE(life.engine().sessions().feed(session, test::random_ids(5, 10)).has_value());
   return life.generate(session, 12);
 }
 
@@ -223,13 +225,13 @@ TEST_CASE("a session that gave way to others is gone, or computed anew") {
       Life life(model, how, disk);
       const SessionIdx session = create(life);
       (void)first_part(life, session, n_prompt);
-      REQUIRE(life.engine().save(session, "talk").has_value());
-      life.engine().destroy_session(session);
+      REQUIRE(life.engine().sessions().save(session, "talk").has_value());
+      life.engine().sessions().destroy(session);
       for (u32 i = 0; i < n_others; ++i) {
         const SessionIdx other = create(life);
         (void)first_part(life, other, 501 + 10 * n_others + i);
-        REQUIRE(life.engine().save(other, "other").has_value());
-        life.engine().destroy_session(other);
+        REQUIRE(life.engine().sessions().save(other, "other").has_value());
+        life.engine().sessions().destroy(other);
       }
     }
     const u32 n = check_is_right(model, disk, want, how);
@@ -265,18 +267,21 @@ TEST_CASE("sessions that gave way to newer ones are told in the log, each once")
   u32 n_before = 0;  // kept before one was told
   for (u32 i = 0; i < kSessions; ++i) {
     const SessionIdx session = create(life);
-    REQUIRE(life.engine().feed(session, test::random_ids(700 + i, 90)).has_value());
+    REQUIRE(life.engine().sessions().feed(session, test::random_ids(700 + i, 90)).has_value());
     life.open.run();
-    REQUIRE(life.engine().save(session, name_of(i)).has_value());
-    REQUIRE(life.engine().save(session, name_of(i)).has_value());  // a replaced one does not count
-    life.engine().destroy_session(session);
+    REQUIRE(life.engine().sessions().save(session, name_of(i)).has_value());
+    REQUIRE(life.engine()
+                .sessions()
+                .save(session, name_of(i))
+                .has_value());  // a replaced one does not count
+    life.engine().sessions().destroy(session);
     n_before += told.n_sessions == 0;
   }
   u64 n_gone = 0;
   for (u32 i = 0; i < kSessions; ++i) {
-    const auto restored = life.engine().restore(name_of(i));
+    const auto restored = life.engine().sessions().restore(name_of(i));
     n_gone += !restored.has_value();
-    if (restored) life.engine().destroy_session(restored->idx);
+    if (restored) life.engine().sessions().destroy(restored->idx);
     if (!restored) CHECK(restored.error().status == Status::not_found);
   }
   CHECK(n_before > 5);
@@ -308,19 +313,20 @@ TEST_CASE("as many sessions stay as the store was told to keep, not as the conte
       Life life(model, how, disk);
       for (u32 i = 0; i < kSessions; ++i) {
         const SessionIdx session = create(life);
-        REQUIRE(life.engine().feed(session, test::random_ids(700 + i, kTokens)).has_value());
+        REQUIRE(
+            life.engine().sessions().feed(session, test::random_ids(700 + i, kTokens)).has_value());
         life.open.run();
-        REQUIRE(life.engine().save(session, name_of(i)).has_value());
-        life.engine().destroy_session(session);
+        REQUIRE(life.engine().sessions().save(session, name_of(i)).has_value());
+        life.engine().sessions().destroy(session);
       }
     }
     Life life(model, how, disk);
     u32 n_whole = 0;
     for (u32 i = 0; i < kSessions; ++i) {
-      const auto restored = life.engine().restore(name_of(i));
+      const auto restored = life.engine().sessions().restore(name_of(i));
       if (!restored) continue;
       n_whole += restored->n_computed == kTokens - 1;
-      life.engine().destroy_session(restored->idx);
+      life.engine().sessions().destroy(restored->idx);
     }
     MESSAGE(name << ": " << n_whole << " of " << kSessions << " stayed");
     CHECK((n_whole == kSessions) == c.all_stay);

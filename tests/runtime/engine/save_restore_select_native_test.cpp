@@ -67,22 +67,22 @@ test::SavedHow how_of(const Case& c, const char* trained = "pq") {
 }
 
 std::vector<u32> ids_of(SavedLife& life, SessionIdx session) {
-  const Session& state = life.engine().session_state(session);
+  const Session& state = life.engine().sessions().state(session);
   return {state.tokens.ids.begin(), state.tokens.ids.begin() + state.tokens.n_ids};
 }
 
 void talk(SavedLife& life, SessionIdx session, const Case& c) {
-  REQUIRE(life.engine().feed(session, test::random_ids(300, 300)).has_value());
+  REQUIRE(life.engine().sessions().feed(session, test::random_ids(300, 300)).has_value());
   life.generate(session, c.n_first, 0.8f);
   for (u32 turn = 0; turn < c.n_turns; ++turn) {
     const u32 n = turn == 0 ? 141 : 90;
-    REQUIRE(life.engine().feed(session, test::random_ids(n, n)).has_value());
+    REQUIRE(life.engine().sessions().feed(session, test::random_ids(n, n)).has_value());
     life.generate(session, c.n_last, 0.8f);
   }
-  const u32 n_ids = life.engine().session_state(session).tokens.n_ids;
-  REQUIRE(life.engine().truncate(session, n_ids - c.n_cut).has_value());
+  const u32 n_ids = life.engine().sessions().state(session).tokens.n_ids;
+  REQUIRE(life.engine().sessions().truncate(session, n_ids - c.n_cut).has_value());
   if (c.n_fed == 0) return;
-  REQUIRE(life.engine().feed(session, test::random_ids(9, c.n_fed)).has_value());
+  REQUIRE(life.engine().sessions().feed(session, test::random_ids(9, c.n_fed)).has_value());
   life.open.run();
 }
 
@@ -95,7 +95,7 @@ Rest go_on(SavedLife& life, SessionIdx session) {
   Rest rest;
   rest.answer = life.generate(session, 13, 0.8f);
   rest.second = test::second_part(life, session);
-  REQUIRE(life.engine().truncate(session, 302).has_value());
+  REQUIRE(life.engine().sessions().truncate(session, 302).has_value());
   rest.from_first = life.generate(session, 12, 0.8f);
   return rest;
 }
@@ -113,13 +113,13 @@ TEST_CASE("a kept conversation that selected goes on as if it had never been sav
         SavedLife first(model, how_of(c, trained), disk);
         const SessionIdx saved = test::create(first);
         talk(first, saved, c);
-        first_approx_slot = first.engine().session_state(saved).approx.first_slot;
-        REQUIRE(first.engine().save(saved, "talk").has_value());
+        first_approx_slot = first.engine().sessions().state(saved).approx.first_slot;
+        REQUIRE(first.engine().sessions().save(saved, "talk").has_value());
         want = go_on(first, saved);
       }
       SavedLife second(model, how_of(c, trained), disk);
       const SessionIdx restored = second.restore();
-      const Session& state = second.engine().session_state(restored);
+      const Session& state = second.engine().sessions().state(restored);
       CHECK(state.approx.first_slot == first_approx_slot);
       CHECK(state.n_pending() <= 1);
       const Rest got = go_on(second, restored);
@@ -143,8 +143,8 @@ void restore_changed(const SmallModel& model, const Case& c) {
     SavedLife life(model, how_of(c), disk);
     const SessionIdx session = test::create(life);
     talk(life, session, c);
-    n_tokens = life.engine().session_state(session).tokens.n_ids;
-    REQUIRE(life.engine().save(session, "talk").has_value());
+    n_tokens = life.engine().sessions().state(session).tokens.n_ids;
+    REQUIRE(life.engine().sessions().save(session, "talk").has_value());
     REQUIRE(test::export_session(life, "talk", path.c_str()).has_value());
   }
   const std::string good = test::session_of(tools::read_file(path));
@@ -174,24 +174,24 @@ void restore_changed(const SmallModel& model, const Case& c) {
     SavedLife life(model, how_of(c), disk);
     Engine& engine = life.engine();
     if (!engine.archive().import_from(path.c_str(), {}, "talk")) continue;
-    const auto restored = engine.restore("talk");
+    const auto restored = engine.sessions().restore("talk");
     if (!restored) continue;
     ++n_taken;
-    n_lossy += engine.session_state(restored->idx).approx.is_any();
+    n_lossy += engine.sessions().state(restored->idx).approx.is_any();
     const auto cut_fork = [&](u32 n_left) {
-      const auto fork = engine.fork(restored->idx);
+      const auto fork = engine.sessions().fork(restored->idx);
       REQUIRE(fork.has_value());
-      REQUIRE(engine.truncate(*fork, n_left).has_value());
+      REQUIRE(engine.sessions().truncate(*fork, n_left).has_value());
       life.generate(*fork, 9);
-      engine.destroy_session(*fork);
+      engine.sessions().destroy(*fork);
     };
-    if (engine.session_state(restored->idx).state == SessionState::computing) life.open.run();
+    if (engine.sessions().state(restored->idx).state == SessionState::computing) life.open.run();
     cut_fork(100);  // before its index is made again
     life.generate(restored->idx, 9);
-    REQUIRE(engine.feed(restored->idx, test::random_ids(1, 120)).has_value());
+    REQUIRE(engine.sessions().feed(restored->idx, test::random_ids(1, 120)).has_value());
     life.generate(restored->idx, 9);
     for (const u32 n_left : {320u, 100u}) cut_fork(n_left);
-    (void)engine.save(restored->idx, "talk");
+    (void)engine.sessions().save(restored->idx, "talk");
   }
   MESSAGE(n_taken, " restored, ", n_lossy, " of them as they said that they were");
   CHECK(n_taken > n_lossy);
@@ -223,19 +223,19 @@ TEST_CASE("of a session that selects the store has each page once, and one tail"
   const SessionIdx session = test::create(life);
   talk(life, session, kCases[0]);
   for (u32 i = 0; i < 5; ++i) {
-    REQUIRE(life.engine().save(session, "talk").has_value());
-    const u32 n_slots = life.engine().session_state(session).sequence.n_slots();
+    REQUIRE(life.engine().sessions().save(session, "talk").has_value());
+    const u32 n_slots = life.engine().sessions().state(session).sequence.n_slots();
     CHECK(n_groups_kept(life) == ceil_div(n_slots, test::kSavedPage) * kLayers);
     // Once more writes its manifest alone.
     const store::StoreStats& stats = lab::Probe::tiers(life.engine()).store.store().stats();
     const u64 n_puts = stats.n_puts;
-    REQUIRE(life.engine().save(session, "talk").has_value());
+    REQUIRE(life.engine().sessions().save(session, "talk").has_value());
     CHECK(lab::Probe::tiers(life.engine()).store.store().stats().n_puts == n_puts + 1);
     life.generate(session, 7);
   }
   // Under another name it is another session: the first one's tail stays.
   const u32 n_before = n_groups_kept(life);
-  REQUIRE(life.engine().save(session, "other").has_value());
+  REQUIRE(life.engine().sessions().save(session, "other").has_value());
   CHECK(n_groups_kept(life) > n_before);
 }
 
@@ -262,18 +262,18 @@ TEST_CASE("what an engine cannot use is computed anew from the tokens") {
       const SessionIdx saved = test::create(first);
       talk(first, saved, c);
       ids = ids_of(first, saved);
-      REQUIRE(first.engine().save(saved, "talk").has_value());
+      REQUIRE(first.engine().sessions().save(saved, "talk").has_value());
     }
     test::SavedHow how = how_of(c);
     other.change(how.select);
     SavedLife whole(model, how);
     const SessionIdx one_input = test::create(whole);
-    REQUIRE(whole.engine().feed(one_input, ids).has_value());
+    REQUIRE(whole.engine().sessions().feed(one_input, ids).has_value());
     whole.open.run();
     SavedLife second(model, how, disk);
     const SessionIdx restored = second.restore();
-    CHECK_FALSE(second.engine().session_state(restored).approx.is_any());
-    CHECK(second.engine().session_state(restored).sequence.n_slots() >= 288);
+    CHECK_FALSE(second.engine().sessions().state(restored).approx.is_any());
+    CHECK(second.engine().sessions().state(restored).sequence.n_slots() >= 288);
     second.open.run();
     const std::vector<u32> answer = whole.generate(one_input, 24);
     CHECK(second.generate(restored, 24) == answer);

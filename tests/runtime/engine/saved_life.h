@@ -88,19 +88,19 @@ struct SavedLife {
     engine::GenerateParams params{.max_tokens = n, .ignore_end = true};
     params.sampler.temperature = temperature;
     params.sampler.seed = 7;
-    REQUIRE(engine().generate(session, params).has_value());
+    REQUIRE(engine().sessions().generate(session, params).has_value());
     const Said said = read_all(engine(), session);
     REQUIRE(said.done.finish == engine::Finish::length);
     return said.tokens;
   }
   engine::SessionIdx restore(const char* name = "talk") {
-    const auto restored = engine().restore(name);
+    const auto restored = engine().sessions().restore(name);
     if (!restored) FAIL(std::string(restored.error().hint));
-    CHECK(restored->n_tokens == engine().session_state(restored->idx).tokens.n_ids);
+    CHECK(restored->n_tokens == engine().sessions().state(restored->idx).tokens.n_ids);
     return restored->idx;
   }
   Status why_not(const char* name, std::string* field = nullptr) {
-    const auto restored = engine().restore(name);
+    const auto restored = engine().sessions().restore(name);
     REQUIRE_FALSE(restored.has_value());
     CHECK(std::strlen(restored.error().hint) > 40);
     if (field != nullptr) *field = restored.error().detail.c_str();
@@ -124,7 +124,7 @@ struct Answer {
 inline Answer read_answer(SavedLife& life, engine::SessionIdx session,
                           engine::GenerateParams params) {
   params.sampler.n_top_logprobs = 4;
-  REQUIRE(life.engine().generate(session, params).has_value());
+  REQUIRE(life.engine().sessions().generate(session, params).has_value());
   const Said said = read_all(life.engine(), session);
   REQUIRE(said.done.finish == engine::Finish::length);
   Answer out{.tokens = said.tokens, .bits = {}, .reused = said.done.reused};
@@ -137,7 +137,7 @@ inline Answer read_answer(SavedLife& life, engine::SessionIdx session,
 
 // What is said and computed before the border, and behind it.
 inline std::vector<u32> first_part(SavedLife& life, engine::SessionIdx session, u32 n_prompt) {
-  REQUIRE(life.engine().feed(session, random_ids(n_prompt, n_prompt)).has_value());
+  REQUIRE(life.engine().sessions().feed(session, random_ids(n_prompt, n_prompt)).has_value());
   life.open.run();
   return life.generate(session, 20, 0.8f);
 }
@@ -149,25 +149,27 @@ struct Second {
 inline Second second_part(SavedLife& life, engine::SessionIdx session) {
   Second second;
   engine::Engine& engine = life.engine();
-  REQUIRE(engine.feed(session, random_ids(5, 50)).has_value());
+  REQUIRE(engine.sessions().feed(session, random_ids(5, 50)).has_value());
   lab::Probe(engine).watch_logits(session, &LogitsRecord::on_logits, &second.logits);
   second.tokens = life.generate(session, 24, 0.8f);
   life.open.run();
   lab::Probe(engine).watch_logits(session, nullptr, nullptr);
-  const auto fork = engine.fork(session);
+  const auto fork = engine.sessions().fork(session);
   REQUIRE(fork.has_value());
-  REQUIRE(engine.truncate(*fork, engine.session_state(*fork).tokens.n_ids - 37).has_value());
-  REQUIRE(engine.feed(*fork, random_ids(6, 20)).has_value());
+  REQUIRE(engine.sessions()
+              .truncate(*fork, engine.sessions().state(*fork).tokens.n_ids - 37)
+              .has_value());
+  REQUIRE(engine.sessions().feed(*fork, random_ids(6, 20)).has_value());
   lab::Probe(engine).watch_logits(*fork, &LogitsRecord::on_logits, &second.fork_logits);
   second.forked = life.generate(*fork, 10);
   life.open.run();
   lab::Probe(engine).watch_logits(*fork, nullptr, nullptr);
-  engine.destroy_session(*fork);
+  engine.sessions().destroy(*fork);
   return second;
 }
 
 inline engine::SessionIdx create(SavedLife& life) {
-  const auto session = life.engine().create_session();
+  const auto session = life.engine().sessions().create();
   REQUIRE(session.has_value());
   return *session;
 }
@@ -182,9 +184,9 @@ inline There found_after_kill(const SmallModel& model, const SavedHow& how, cons
   SimDisk disk = image;
   disk.power_loss({.kept = SimKept::all});
   SavedLife life(model, how, disk);
-  const auto restored = life.engine().restore("talk");
+  const auto restored = life.engine().sessions().restore("talk");
   REQUIRE(restored.has_value());
-  const engine::Session& s = life.engine().session_state(restored->idx);
+  const engine::Session& s = life.engine().sessions().state(restored->idx);
   return {{s.tokens.ids.begin(), s.tokens.ids.begin() + s.tokens.n_ids},
           restored->n_computed,
           restored->is_cut_off};

@@ -63,7 +63,7 @@ struct Answer {
 };
 
 inline std::vector<u32> say(Engine& engine, SessionIdx session, u32 n) {
-  REQUIRE(engine.generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
   return test::read_all(engine, session).tokens;
 }
 
@@ -78,17 +78,18 @@ inline Answer answer_of(OpenEngine& open) {
   lab::Probe(engine).watch_logits(a, &LogitsRecord::on_logits, &answer.logits[0]);
   lab::Probe(engine).watch_logits(b, &LogitsRecord::on_logits, &answer.logits[1]);
   for (const SessionIdx session : {a, b}) {
-    REQUIRE(engine.generate(session, {.max_tokens = 50, .ignore_end = true}).has_value());
+    REQUIRE(
+        engine.sessions().generate(session, {.max_tokens = 50, .ignore_end = true}).has_value());
   }
   for (const SessionIdx session : {a, b}) {
     answer.tokens.push_back(test::read_all(engine, session).tokens);
   }
   lab::Probe(engine).watch_logits(b, nullptr, nullptr);
-  REQUIRE(engine.feed(b, test::random_ids(3, 400)).has_value());
+  REQUIRE(engine.sessions().feed(b, test::random_ids(3, 400)).has_value());
   answer.tokens.push_back(say(engine, b, 40));
-  REQUIRE(engine.truncate(a, kPrompt + 25).has_value());
+  REQUIRE(engine.sessions().truncate(a, kPrompt + 25).has_value());
   answer.tokens.push_back(say(engine, a, 20));
-  const Result<SessionIdx> c = engine.fork(a);
+  const Result<SessionIdx> c = engine.sessions().fork(a);
   REQUIRE(c.has_value());
   lab::Probe(engine).watch_logits(*c, &LogitsRecord::on_logits, &answer.logits[2]);
   answer.tokens.push_back(say(engine, *c, 30));

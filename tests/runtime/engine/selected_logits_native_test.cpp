@@ -53,8 +53,9 @@ Said said_of(const SmallModel& model, const char* method) {
   const SessionIdx session = open.session_with(said.ids);
   test::LogitsRecord record;
   lab::Probe(open.engine).watch_logits(session, &test::LogitsRecord::on_logits, &record);
-  REQUIRE(
-      open.engine.generate(session, {.max_tokens = kGenerated, .ignore_end = true}).has_value());
+  REQUIRE(open.engine.sessions()
+              .generate(session, {.max_tokens = kGenerated, .ignore_end = true})
+              .has_value());
   const std::vector<u32> tokens = test::read_all(open.engine, session).tokens;
   said.ids.insert(said.ids.end(), tokens.begin(), tokens.end() - 1);
   REQUIRE(record.rows.size() == said.ids.size());

@@ -153,7 +153,7 @@ TEST_CASE("a fork goes on as its source would: dense, while it clusters, after, 
       const SessionIdx session = open.session_with(test::random_ids(7, 60));
       begin(open.engine, session, n_before);
       read(open.engine, session);  // its job may be half done now
-      const Result<SessionIdx> fork = open.engine.fork(session);
+      const Result<SessionIdx> fork = open.engine.sessions().fork(session);
       REQUIRE(fork.has_value());
       while (n_before == 70 && open.engine.has_work()) open.engine.step();
       begin(open.engine, session);
@@ -172,24 +172,24 @@ TEST_CASE("an input that is taken back leaves what was generated before it as it
     const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
     begin(engine, session);
     const Answer first = read(engine, session);
-    const Result<SessionIdx> fork = engine.fork(session);
+    const Result<SessionIdx> fork = engine.sessions().fork(session);
     REQUIRE(fork.has_value());
     begin(engine, *fork, 20);
     const Answer more = read(engine, *fork);
     const std::vector<u32> input = test::random_ids(8, 5);
 
     // By a cancel, before its first step.
-    REQUIRE(engine.feed(session, input).has_value());
-    engine.request_cancel(session);
+    REQUIRE(engine.sessions().feed(session, input).has_value());
+    engine.sessions().request_cancel(session);
     engine.step();
-    REQUIRE(engine.session_state(session).tokens.n_ids == kPrompt + kGenerated);
+    REQUIRE(engine.sessions().state(session).tokens.n_ids == kPrompt + kGenerated);
     begin(engine, session, 20);
     CHECK((read(engine, session) == more));
 
     // By a cut into the answer before it.
-    REQUIRE(engine.feed(session, input).has_value());
+    REQUIRE(engine.sessions().feed(session, input).has_value());
     while (engine.has_work()) engine.step();
-    REQUIRE(engine.truncate(session, kPrompt + 30).has_value());
+    REQUIRE(engine.sessions().truncate(session, kPrompt + 30).has_value());
     begin(engine, session, kGenerated - 30);
     const Answer again = read(engine, session);
     CHECK(std::equal(again.tokens.begin(), again.tokens.end(), first.tokens.begin() + 30));
@@ -207,25 +207,25 @@ TEST_CASE("cut back behind its trigger, an index serves as before; before it, it
     begin(engine, session);
     const Answer first = read(engine, session);
     // The tokens that it said up to here, and once more what it said from there on.
-    REQUIRE(engine.truncate(session, kPrompt + 20).has_value());
+    REQUIRE(engine.sessions().truncate(session, kPrompt + 20).has_value());
     begin(engine, session, kGenerated - 20);
     const Answer again = read(engine, session);
     CHECK(std::equal(again.tokens.begin(), again.tokens.end(), first.tokens.begin() + 20));
     CHECK(std::memcmp(again.logprobs.data(), first.logprobs.data() + 20,
                       again.logprobs.size() * sizeof(f32)) == 0);
     // To the end of the prompt, where it was made: it comes into use again, as it is.
-    REQUIRE(engine.truncate(session, kPrompt).has_value());
+    REQUIRE(engine.sessions().truncate(session, kPrompt).has_value());
     begin(engine, session, 1);
     read(engine, session);
     u32 n_units = 0;
     while (engine.has_work()) n_units += engine.step().n_cluster_units;
     CHECK(n_units == 0);
-    REQUIRE(engine.truncate(session, kPrompt).has_value());
+    REQUIRE(engine.sessions().truncate(session, kPrompt).has_value());
     begin(engine, session);
     CHECK((read(engine, session) == first));
-    REQUIRE(engine.truncate(session, kPrompt - 1).has_value());
+    REQUIRE(engine.sessions().truncate(session, kPrompt - 1).has_value());
     const std::vector<u32> prompt = test::random_ids(7, kPrompt);
-    REQUIRE(engine.feed(session, std::span(prompt).last(1)).has_value());
+    REQUIRE(engine.sessions().feed(session, std::span(prompt).last(1)).has_value());
     begin(engine, session);
     CHECK((read(engine, session) == first));
     lab::Probe::pool(engine).check_invariants();
@@ -352,14 +352,14 @@ TEST_CASE(
     Event event{};
     std::array<char, 256> text;
     while (event.type != EventType::done) {
-      const u32 n_slots = engine.session_state(session).sequence.n_slots();
+      const u32 n_slots = engine.sessions().state(session).sequence.n_slots();
       const StepTrace& trace = engine.step();
       const u64 n_chosen = trace.n_slots_chosen / n_heads;
       if (trace.n_decode_rows == 1) {
         want.add(n_chosen > 0 ? static_cast<u32>(n_chosen) : n_slots + 1, n_slots + 1,
                  n_chosen > 0);
       }
-      while (engine.take_event(session, &event, text)) {
+      while (engine.sessions().take_event(session, &event, text)) {
       }
     }
     const KvReads& got = event.done.kv_reads;
@@ -371,8 +371,8 @@ TEST_CASE(
     CHECK((got.ratio() < 1.0) == selects);
     CHECK(engine.status().counters.kv_reads.n_read == want.n_read);
     // The next answer counts for itself.
-    REQUIRE(engine.feed(session, test::random_ids(8, 2)).has_value());
-    REQUIRE(engine.generate(session, {.max_tokens = 1, .ignore_end = true}).has_value());
+    REQUIRE(engine.sessions().feed(session, test::random_ids(8, 2)).has_value());
+    REQUIRE(engine.sessions().generate(session, {.max_tokens = 1, .ignore_end = true}).has_value());
     const test::Said said = test::read_all(engine, session);
     CHECK(said.done.kv_reads.n_visible == 0);
     CHECK(said.done.kv_reads.ratio() == 1.0);

@@ -24,14 +24,15 @@ TEST_CASE("1,000 tokens ask nothing of the allocator or the system") {
   params.temperature = 0.8f;
   params.top_k = 40;
   params.repetition_penalty = 1.1f;
-  REQUIRE(open.engine.generate(session, {.sampler = params, .max_tokens = 1000, .ignore_end = true})
+  REQUIRE(open.engine.sessions()
+              .generate(session, {.sampler = params, .max_tokens = 1000, .ignore_end = true})
               .has_value());
   const tools::AllocScope scope;
   Event event;
   char text[256];
   u32 n_tokens = 0;
   for (bool done = false; !done;) {
-    if (!open.engine.take_event(session, &event, text)) {
+    if (!open.engine.sessions().take_event(session, &event, text)) {
       open.engine.step();
       continue;
     }

@@ -23,38 +23,44 @@ TEST_CASE("what cannot be served is refused with its reason, and nothing changes
   config.sessions_max = 2;
   OpenEngine open(model.path(), config);
   Engine& engine = open.engine;
-  const SessionIdx session = *engine.create_session();
+  const SessionIdx session = *engine.sessions().create();
 
-  CHECK(engine.generate(session, {}).error().status == Status::invalid_request);  // nothing fed
+  CHECK(engine.sessions().generate(session, {}).error().status ==
+        Status::invalid_request);  // nothing fed
   const u32 unknown[] = {1024};
-  CHECK(engine.feed(session, unknown).error().status == Status::invalid_request);
-  CHECK(engine.feed(session, test::random_ids(1, 129)).error().status == Status::invalid_request);
-  CHECK(engine.session_state(session).tokens.n_ids == 0);
-  CHECK(engine.truncate(session, 1).error().status == Status::invalid_request);
+  CHECK(engine.sessions().feed(session, unknown).error().status == Status::invalid_request);
+  CHECK(engine.sessions().feed(session, test::random_ids(1, 129)).error().status ==
+        Status::invalid_request);
+  CHECK(engine.sessions().state(session).tokens.n_ids == 0);
+  CHECK(engine.sessions().truncate(session, 1).error().status == Status::invalid_request);
 
-  REQUIRE(engine.feed(session, test::random_ids(1, 100)).has_value());
-  CHECK(engine.fork(session).error().status == Status::invalid_request);  // it still computes
+  REQUIRE(engine.sessions().feed(session, test::random_ids(1, 100)).has_value());
+  CHECK(engine.sessions().fork(session).error().status ==
+        Status::invalid_request);  // it still computes
   open.run();
-  CHECK(engine.session_state(session).sequence.n_slots() == 99);  // the last one waits
-  const SessionIdx other = *engine.create_session();
-  CHECK(engine.create_session().error().status == Status::would_block);
+  CHECK(engine.sessions().state(session).sequence.n_slots() == 99);  // the last one waits
+  const SessionIdx other = *engine.sessions().create();
+  CHECK(engine.sessions().create().error().status == Status::would_block);
   // Two pages are taken, one tail a session is spare: 64 slots more fit, 65 do not.
-  CHECK(engine.feed(other, test::random_ids(2, 128)).has_value());
-  CHECK(engine.truncate(other, 0).has_value());
+  CHECK(engine.sessions().feed(other, test::random_ids(2, 128)).has_value());
+  CHECK(engine.sessions().truncate(other, 0).has_value());
   lab::Probe::pool(engine).check_invariants();
 
   SamplerParams params;
   params.temperature = -1.0f;
-  CHECK(engine.generate(session, {.sampler = params}).error().status == Status::invalid_request);
+  CHECK(engine.sessions().generate(session, {.sampler = params}).error().status ==
+        Status::invalid_request);
   const std::string_view empty_stop[] = {""};
-  CHECK(engine.generate(session, {.stops = empty_stop}).error().status == Status::invalid_request);
-  CHECK(engine.generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
-  CHECK(engine.feed(session, test::random_ids(3, 1)).error().status == Status::invalid_request);
+  CHECK(engine.sessions().generate(session, {.stops = empty_stop}).error().status ==
+        Status::invalid_request);
+  CHECK(engine.sessions().generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
+  CHECK(engine.sessions().feed(session, test::random_ids(3, 1)).error().status ==
+        Status::invalid_request);
   CHECK(test::read_all(engine, session).tokens.size() == 4);
 
   // What the next session in its place would save is not this one's.
-  engine.destroy_session(session);
-  const Generation& next = engine.session_state(*engine.create_session()).generation;
+  engine.sessions().destroy(session);
+  const Generation& next = engine.sessions().state(*engine.sessions().create()).generation;
   CHECK(next.max_tokens == 0);
   CHECK_FALSE(next.ignore_end);
 }
@@ -65,9 +71,9 @@ TEST_CASE("forced draws read a text by decode steps, with a prompt's logits") {
   Engine& engine = open.engine;
   const std::vector<u32> ids = test::random_ids(5, 60);
   test::LogitsRecord fed, forced;
-  const SessionIdx by_feed = *engine.create_session();
+  const SessionIdx by_feed = *engine.sessions().create();
   lab::Probe(engine).watch_logits(by_feed, test::LogitsRecord::on_logits, &fed);
-  REQUIRE(engine.feed(by_feed, ids).has_value());
+  REQUIRE(engine.sessions().feed(by_feed, ids).has_value());
   open.run();
 
   const SessionIdx by_steps = open.session_with({ids.begin(), ids.begin() + 20});
@@ -102,40 +108,40 @@ TEST_CASE("a generation ends by length, by the context, by a stop, by its end to
   OpenEngine open(model.path(), config);
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with(test::random_ids(5, 20));
-  REQUIRE(engine.generate(session, {.max_tokens = 10, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = 10, .ignore_end = true}).has_value());
   const test::Said ten = test::read_all(engine, session);
   CHECK(ten.tokens.size() == 10);
   CHECK(ten.done.finish == Finish::length);
   CHECK(ten.done.n_tokens == 10);
 
-  REQUIRE(engine.truncate(session, 20).has_value());
-  REQUIRE(engine.generate(session, {.ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().truncate(session, 20).has_value());
+  REQUIRE(engine.sessions().generate(session, {.ignore_end = true}).has_value());
   const test::Said all = test::read_all(engine, session);
   CHECK(all.done.finish == Finish::length);
   CHECK(all.tokens.size() == 64 - 20 + 1);  // the last one has no place any more
   CHECK(std::equal(ten.tokens.begin(), ten.tokens.end(), all.tokens.begin()));
 
-  REQUIRE(engine.truncate(session, 20).has_value());
+  REQUIRE(engine.sessions().truncate(session, 20).has_value());
   const std::string_view stops[] = {std::string_view(all.text).substr(5, 3)};
-  REQUIRE(engine.generate(session, {.ignore_end = true, .stops = stops}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.ignore_end = true, .stops = stops}).has_value());
   const test::Said stopped = test::read_all(engine, session);
   CHECK(stopped.done.finish == Finish::stop);
   CHECK(stopped.text == all.text.substr(0, all.text.find(stops[0])));
 
-  REQUIRE(engine.truncate(session, 20).has_value());
+  REQUIRE(engine.sessions().truncate(session, 20).has_value());
   SamplerParams biased;
   biased.n_logit_biases = 1;
   biased.logit_biases[0] = {engine.text().tokenizer().tables().eos, 1000.0f};
-  REQUIRE(engine.generate(session, {.sampler = biased}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.sampler = biased}).has_value());
   const test::Said ended = test::read_all(engine, session);
   CHECK(ended.done.finish == Finish::end);
   CHECK(ended.tokens == std::vector<u32>{engine.text().tokenizer().tables().eos});
   CHECK(ended.text.empty());
 
-  REQUIRE(engine.truncate(session, 20).has_value());
-  REQUIRE(engine.generate(session, {.ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().truncate(session, 20).has_value());
+  REQUIRE(engine.sessions().generate(session, {.ignore_end = true}).has_value());
   engine.step();
-  engine.request_cancel(session);
+  engine.sessions().request_cancel(session);
   CHECK(test::read_all(engine, session).done.finish == Finish::cancelled);
   CHECK_FALSE(engine.has_work());
 }
@@ -147,10 +153,10 @@ TEST_CASE("a cancelled prefill gives back what it had not computed") {
   OpenEngine open(model.path(), config);
   const SessionIdx session = open.session_with(test::random_ids(6, 200));
   open.engine.step();
-  open.engine.request_cancel(session);
+  open.engine.sessions().request_cancel(session);
   open.run();
-  CHECK(open.engine.session_state(session).tokens.n_ids == 16);
-  open.engine.destroy_session(session);
+  CHECK(open.engine.sessions().state(session).tokens.n_ids == 16);
+  open.engine.sessions().destroy(session);
   lab::Probe::pool(open.engine).check_invariants();
   CHECK(lab::Probe::pool(open.engine).groups_free() == lab::Probe::pool(open.engine).groups_max());
 }
@@ -164,12 +170,12 @@ TEST_CASE("a reader that stays away stops its own session alone") {
   const SessionIdx slow = open.session_with(test::random_ids(1, 4));
   const SessionIdx fast = open.session_with(test::random_ids(2, 4));
   const GenerateParams params{.max_tokens = 300, .ignore_end = true};
-  REQUIRE(engine.generate(slow, params).has_value());
-  REQUIRE(engine.generate(fast, params).has_value());
+  REQUIRE(engine.sessions().generate(slow, params).has_value());
+  REQUIRE(engine.sessions().generate(fast, params).has_value());
   CHECK(test::read_all(engine, fast).tokens.size() == 300);
   open.run();
   CHECK_FALSE(engine.has_work());
-  CHECK(engine.session_state(slow).generation.n_generated < EventRing::kEvents);
+  CHECK(engine.sessions().state(slow).generation.n_generated < EventRing::kEvents);
   CHECK(test::read_all(engine, slow).tokens.size() == 300);
 }
 
@@ -184,7 +190,8 @@ TEST_CASE("a draw depends on seed and position alone; a seed makes a difference"
     params.top_p = 0.95f;
     params.seed = seed;
     params.n_top_logprobs = 3;
-    REQUIRE(open.engine.generate(session, {.sampler = params, .max_tokens = 30, .ignore_end = true})
+    REQUIRE(open.engine.sessions()
+                .generate(session, {.sampler = params, .max_tokens = 30, .ignore_end = true})
                 .has_value());
     const test::Said said = test::read_all(open.engine, session);
     for (const Sampled& sampled : said.sampled) {
@@ -192,7 +199,7 @@ TEST_CASE("a draw depends on seed and position alone; a seed makes a difference"
       CHECK(sampled.top[0].logprob >= sampled.top[1].logprob);
       CHECK(sampled.logprob <= sampled.top[0].logprob);
     }
-    open.engine.destroy_session(session);
+    open.engine.sessions().destroy(session);
     return said.tokens;
   };
   CHECK(drawn(1) == drawn(1));
@@ -245,7 +252,7 @@ TEST_CASE("a step's trace says what it did") {
   OpenEngine open(model.path(), test::small_config());
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with(test::random_ids(4, 100));
-  REQUIRE(engine.generate(session, {.max_tokens = 2, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = 2, .ignore_end = true}).has_value());
   const StepTrace prefill = engine.step();
   CHECK(prefill.n_rows == 100);
   CHECK(prefill.n_prefill_rows == 100);

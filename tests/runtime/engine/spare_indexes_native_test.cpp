@@ -45,7 +45,7 @@ struct Rebuilding {
     Event event;
     char text[256];
     for (;;) {
-      if (!open.engine.take_event(idx, &event, text)) {
+      if (!open.engine.sessions().take_event(idx, &event, text)) {
         *n_units_max = std::max(*n_units_max, open.engine.step().n_cluster_units);
       } else if (event.type == EventType::token) {
         answer.tokens.push_back(event.token.token);
@@ -67,7 +67,7 @@ TEST_CASE("a session that stops while it rebuilds leaves the spare indexes to th
     read(alone.open.engine, alone.session(7, Rebuilding::kBefore));
     begin(alone.open.engine, 0, 60);
     want_more = read(alone.open.engine, 0);
-    alone.open.engine.destroy_session(0);
+    alone.open.engine.sessions().destroy(0);
     want_other = alone.read_by_steps(alone.session(8, 120), &n_units_max);
     CHECK(n_units_max == 1);
   }
@@ -80,13 +80,13 @@ TEST_CASE("a session that stops while it rebuilds leaves the spare indexes to th
                                                                       : stop == Stop::cut ? 3
                                                                                           : 20));
     if (stop == Stop::cancel) {
-      while (engine.session_state(stopped).generation.n_generated < Rebuilding::kBefore)
+      while (engine.sessions().state(stopped).generation.n_generated < Rebuilding::kBefore)
         engine.step();
-      engine.request_cancel(stopped);
+      engine.sessions().request_cancel(stopped);
     }
     read(engine, stopped);
     if (stop == Stop::cut) {  // behind the trigger: the job goes on
-      REQUIRE(engine.truncate(stopped, 60 + Rebuilding::kBefore).has_value());
+      REQUIRE(engine.sessions().truncate(stopped, 60 + Rebuilding::kBefore).has_value());
     }
     const SessionIdx other = both.session(8, 120);
     CHECK((both.read_by_steps(other, &n_units_max) == want_other));

@@ -62,7 +62,7 @@ struct Life {
 };
 
 std::vector<u32> answer(Engine& engine, SessionIdx session) {
-  REQUIRE(engine.generate(session, {.max_tokens = 40, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = 40, .ignore_end = true}).has_value());
   return test::read_all(engine, session).tokens;
 }
 
@@ -77,9 +77,9 @@ TEST_CASE("a disk without room: read-only, told once, and who is in memory goes 
   CHECK(life.store() == "on");
   life.fail_all(28);  // ENOSPC
   const SessionIdx large = life.open.session_with(test::random_ids(10, 900));
-  REQUIRE(life.open.engine.generate(large, {.max_tokens = 4}).has_value());
+  REQUIRE(life.open.engine.sessions().generate(large, {.max_tokens = 4}).has_value());
   CHECK(test::read_all(life.open.engine, large).done.status == Status::io_failed);
-  life.open.engine.destroy_session(large);
+  life.open.engine.sessions().destroy(large);
   CHECK(answer(life.open.engine, life.open.session_with(ids)) == want);
   CHECK(life.store() == "read-only");
   REQUIRE(life.lines.of_store.size() == 1);
@@ -96,14 +96,14 @@ TEST_CASE("a disk that cannot be read: off, told once") {
   REQUIRE(lab::Probe::tiers(life.open.engine).mover.stats().bytes_spilled > 0);
   CHECK(life.lines.of_store.empty());
   life.fail_all(5);  // EIO
-  REQUIRE(life.open.engine.feed(session, test::random_ids(8, 8)).has_value());
+  REQUIRE(life.open.engine.sessions().feed(session, test::random_ids(8, 8)).has_value());
   life.open.run();
   CHECK(life.store() == "off");
   REQUIRE_FALSE(life.lines.of_store.empty());
   CHECK(life.lines.of_store.back().find("the store is off") != std::string::npos);
   const size_t n_lines = life.lines.of_store.size();
   CHECK(n_lines <= 2);  // read-only may come before
-  life.open.engine.destroy_session(session);
+  life.open.engine.sessions().destroy(session);
   (void)answer(life.open.engine, life.open.session_with(test::random_ids(9, 60)));
   CHECK(life.lines.of_store.size() == n_lines);
 }
@@ -150,8 +150,8 @@ TEST_CASE("a disk that fails before the start: off, told once, and all answers a
       CHECK(lines.of_store[0].find(broken.in_line) != std::string::npos);
       const SessionIdx session = test::create(life);
       CHECK(test::first_part(life, session, 300) == want);
-      CHECK(life.engine().autosave(session, "talk").error().status == Status::io_failed);
-      CHECK(life.engine().restore("talk").error().status == Status::io_failed);
+      CHECK(life.engine().sessions().autosave(session, "talk").error().status == Status::io_failed);
+      CHECK(life.engine().sessions().restore("talk").error().status == Status::io_failed);
       CHECK(life.engine().archive().erase({}, "talk").error().status == Status::io_failed);
       CHECK(test::export_session(life, "talk", "/nowhere").error().status == Status::io_failed);
       CHECK(life.engine().archive().import_from("/nowhere", {}, "talk").error().status ==
@@ -167,9 +167,9 @@ TEST_CASE("sessions that the disk could not show are there once it can again") {
   {
     test::SavedLife life(model, {}, disk);
     const SessionIdx session = test::create(life);
-    REQUIRE(life.engine().autosave(session, "talk").has_value());
+    REQUIRE(life.engine().sessions().autosave(session, "talk").has_value());
     (void)test::first_part(life, session, 300);
-    REQUIRE(life.engine().save(session, "talk").has_value());
+    REQUIRE(life.engine().sessions().save(session, "talk").has_value());
   }
   const test::SimScript well = disk.script;
   for (const Broken& broken : broken_disks()) {
@@ -184,7 +184,7 @@ TEST_CASE("sessions that the disk could not show are there once it can again") {
   }
   test::SavedLife life(model, {}, disk);
   CHECK(std::string(lab::Probe::tiers(life.engine()).store.state_name()) == "on");
-  CHECK(life.engine().session_state(life.restore("talk")).tokens.n_ids == 320);
+  CHECK(life.engine().sessions().state(life.restore("talk")).tokens.n_ids == 320);
 }
 
 // Every look at it takes a millisecond: who waits for a lock does nothing else.

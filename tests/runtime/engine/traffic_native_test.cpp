@@ -43,11 +43,11 @@ struct World {
     session = open.session_with(test::random_ids(1, kLongPrompt));
     const GenerateParams params{.max_tokens = kSteps + config.select.index_delay_tokens,
                                 .ignore_end = true};
-    REQUIRE(open.engine.generate(session, params).has_value());
+    REQUIRE(open.engine.sessions().generate(session, params).has_value());
   }
   // Groups of the session that no frame has, layer by layer.
   std::vector<bool> away() const {
-    const kv::Sequence& sequence = open.engine.session_state(session).sequence;
+    const kv::Sequence& sequence = open.engine.sessions().state(session).sequence;
     const kv::Residency& residency = lab::Probe::tiers(open.engine).residency;
     std::vector<bool> away;
     for (u32 layer = 0; layer < kLayers; ++layer) {
@@ -69,7 +69,7 @@ struct World {
       if (trace.n_slots_chosen == 0) continue;
       bytes_read = disk.bytes_read() - read;
       n_loads = lab::Probe::tiers(engine).mover.stats().n_loads - loads;
-      n_tokens = engine.session_state(session).sequence.n_slots();
+      n_tokens = engine.sessions().state(session).sequence.n_slots();
       is_steady = away() == was_away;
       return true;
     }

@@ -57,15 +57,15 @@ Config config_of(KvTypeChoice type, u32 rows_max = 32) {
 }
 
 SessionIdx fed(Engine& engine, const Prompt& prompt, f32 recompute) {
-  const auto session = engine.create_session();
+  const auto session = engine.sessions().create();
   REQUIRE(session.has_value());
-  REQUIRE(engine.feed(*session, prompt.ids, {prompt.chunks, recompute}).has_value());
+  REQUIRE(engine.sessions().feed(*session, prompt.ids, {prompt.chunks, recompute}).has_value());
   return *session;
 }
 SessionIdx fed(Engine& engine, const std::vector<u32>& ids) {
-  const auto session = engine.create_session();
+  const auto session = engine.sessions().create();
   REQUIRE(session.has_value());
-  REQUIRE(engine.feed(*session, ids).has_value());
+  REQUIRE(engine.sessions().feed(*session, ids).has_value());
   return *session;
 }
 
@@ -79,15 +79,15 @@ std::vector<f32> last_logits(Engine& engine, SessionIdx session, Said* said = nu
   run(engine);
   LogitsRecord record;
   lab::Probe(engine).watch_logits(session, &LogitsRecord::on_logits, &record);
-  REQUIRE(engine.generate(session, {.max_tokens = 3, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = 3, .ignore_end = true}).has_value());
   const Said own = read_all(engine, session);
   if (said != nullptr) *said = own;
   lab::Probe(engine).watch_logits(session, nullptr, nullptr);
-  return record.rows[engine.session_state(session).tokens.n_ids - own.tokens.size() - 1];
+  return record.rows[engine.sessions().state(session).tokens.n_ids - own.tokens.size() - 1];
 }
 
 const u8* slot_of(const Engine& engine, SessionIdx session, u32 layer, u32 head, u32 slot) {
-  const kv::Sequence& sequence = engine.session_state(session).sequence;
+  const kv::Sequence& sequence = engine.sessions().state(session).sequence;
   const kv::GroupShape& shape = lab::Probe::pool(engine).shape();
   const u8* page =
       reinterpret_cast<const u8*>(sequence.group_address(layer, slot / shape.page_tokens)) +
@@ -143,7 +143,7 @@ TEST_CASE("what a GPU places has the CPU's bytes, and what it computes differs m
     constexpr f32 kShare = 0.25f;
     const SessionIdx blended = fed(gpu.engine, prompt, kShare);
     run(gpu.engine);
-    const reuse::Blend& blend = lab::Probe::blend(gpu.engine);
+    const reuse::Blend& blend = lab::Probe::blends(gpu.engine)[0];
     std::vector<bool> is_chosen(prompt.ids.size());
     u32 n_placed = 0, n_chosen = 0;
     for (u32 c = 0; c < prompt.chunks.size(); ++c) {
@@ -188,7 +188,7 @@ TEST_CASE("what a GPU places has the CPU's bytes, and what it computes differs m
         if (is_chosen[token]) least_chosen = std::min(least_chosen, deviation);
         if (!is_chosen[token]) most_placed = std::max(most_placed, deviation);
       }
-      other.engine.destroy_session(source);
+      other.engine.sessions().destroy(source);
     }
     // The prefill's V is stored rounded, so near ties may fall otherwise.
     if (choice == KvTypeChoice::f16) CHECK(least_chosen > 0.98 * most_placed);
@@ -232,7 +232,9 @@ TEST_CASE("beside a neighbour, and again with what is there, the answer is the s
   Said first;
   const auto logits = last_logits(gpu.engine, fed(gpu.engine, prompt, 0.25f), &first);
   const SessionIdx neighbour = fed(gpu.engine, random_ids(9, 50));
-  REQUIRE(gpu.engine.generate(neighbour, {.max_tokens = 12, .ignore_end = true}).has_value());
+  REQUIRE(gpu.engine.sessions()
+              .generate(neighbour, {.max_tokens = 12, .ignore_end = true})
+              .has_value());
   gpu.engine.step();
   Said again;
   CHECK(last_logits(gpu.engine, fed(gpu.engine, prompt, 0.25f), &again) == logits);
@@ -241,7 +243,8 @@ TEST_CASE("beside a neighbour, and again with what is there, the answer is the s
   GpuEngine alone;
   require_open(alone, model.path(), config_of(KvTypeChoice::f16));
   const SessionIdx same = fed(alone.engine, random_ids(9, 50));
-  REQUIRE(alone.engine.generate(same, {.max_tokens = 12, .ignore_end = true}).has_value());
+  REQUIRE(
+      alone.engine.sessions().generate(same, {.max_tokens = 12, .ignore_end = true}).has_value());
   CHECK(read_all(alone.engine, same).tokens == beside.tokens);
 }
 
@@ -266,7 +269,7 @@ TEST_CASE("where rows select, a chunk and a check read their own KV") {
     run(gpu.engine);
     const ChunkSpan placed = prompt.placed(0);
     for (u32 token = placed.begin; token < placed.end; ++token)
-      chosen->push_back(lab::Probe::blend(gpu.engine).is_chosen(token));
+      chosen->push_back(lab::Probe::blends(gpu.engine)[0].is_chosen(token));
     return last_logits(gpu.engine, session);  // of the prompt's last row, which reads everything
   };
   std::vector<bool> by_full, by_window, by_few_rows;
@@ -312,8 +315,8 @@ TEST_CASE("over memory and a disk it has the bits of KV in its memory") {
                    prompt.ids.begin() + prompt.chunks[c].end);
       const SessionIdx session = fed(there.engine, alone);
       run(there.engine);
-      REQUIRE(there.engine.save(session, std::to_string(c)).has_value());
-      there.engine.destroy_session(session);
+      REQUIRE(there.engine.sessions().save(session, std::to_string(c)).has_value());
+      there.engine.sessions().destroy(session);
     }
   }
 }

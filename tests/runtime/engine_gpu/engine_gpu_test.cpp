@@ -66,12 +66,12 @@ TEST_CASE("a sequence decodes the same bits alone and beside seven others") {
   GpuEngine one;
   require_open(one, model.path(), config_of(1));
   for (u32 i = 0; i < kSessions; ++i) {
-    const SessionIdx session = *one.engine.create_session();
+    const SessionIdx session = *one.engine.sessions().create();
     lab::Probe(one.engine).watch_logits(session, &LogitsRecord::on_logits, &alone[i]);
-    REQUIRE(one.engine.feed(session, prompts[i]).has_value());
-    REQUIRE(one.engine.generate(session, greedy).has_value());
+    REQUIRE(one.engine.sessions().feed(session, prompts[i]).has_value());
+    REQUIRE(one.engine.sessions().generate(session, greedy).has_value());
     CHECK(read_all(one.engine, session).tokens.size() == kTokens);
-    one.engine.destroy_session(session);
+    one.engine.sessions().destroy(session);
   }
   for (const u32 n : {3u, 8u}) {
     CAPTURE(n);
@@ -80,10 +80,10 @@ TEST_CASE("a sequence decodes the same bits alone and beside seven others") {
     std::vector<LogitsRecord> together(n);
     std::vector<SessionIdx> sessions;
     for (u32 i = 0; i < n; ++i) {
-      sessions.push_back(*gpu.engine.create_session());
+      sessions.push_back(*gpu.engine.sessions().create());
       lab::Probe(gpu.engine).watch_logits(sessions[i], &LogitsRecord::on_logits, &together[i]);
-      REQUIRE(gpu.engine.feed(sessions[i], prompts[i]).has_value());
-      REQUIRE(gpu.engine.generate(sessions[i], greedy).has_value());
+      REQUIRE(gpu.engine.sessions().feed(sessions[i], prompts[i]).has_value());
+      REQUIRE(gpu.engine.sessions().generate(sessions[i], greedy).has_value());
     }
     gpu.run();
     for (u32 i = 0; i < n; ++i) require_same_bits(alone[i], together[i]);
@@ -99,16 +99,16 @@ TEST_CASE(
   const auto say = [&](u32 n, u32 n_with_logprobs, f32 temperature, u64* bytes_out) {
     std::vector<SessionIdx> sessions;
     for (u32 i = 0; i < n; ++i) {
-      sessions.push_back(*gpu.engine.create_session());
+      sessions.push_back(*gpu.engine.sessions().create());
       const std::vector<u32> ids = random_ids(seed_from_environment() + i, 2, GpuModel::kVocab);
-      REQUIRE(gpu.engine.feed(sessions[i], ids).has_value());
+      REQUIRE(gpu.engine.sessions().feed(sessions[i], ids).has_value());
     }
     gpu.run();
     for (u32 i = 0; i < n; ++i) {
       engine::GenerateParams params{.max_tokens = kTokens, .ignore_end = true};
       params.sampler.wants_logprob = i < n_with_logprobs;
       params.sampler.temperature = temperature;
-      REQUIRE(gpu.engine.generate(sessions[i], params).has_value());
+      REQUIRE(gpu.engine.sessions().generate(sessions[i], params).has_value());
     }
     const u64 before = gpu.device.copied().bytes_out;
     gpu.run();
@@ -117,7 +117,7 @@ TEST_CASE(
     for (const SessionIdx session : sessions) {
       said.push_back(read_all(gpu.engine, session).tokens);
       CHECK(said.back().size() == kTokens);
-      gpu.engine.destroy_session(session);
+      gpu.engine.sessions().destroy(session);
     }
     return said;
   };
@@ -142,11 +142,14 @@ TEST_CASE("a decode step sends its state in one copy, and a new group of all lay
   const GpuModel model("llama", "q8_0");
   GpuEngine gpu;
   require_open(gpu, model.path(), config_of(64, 2));
-  const SessionIdx session = *gpu.engine.create_session();
+  const SessionIdx session = *gpu.engine.sessions().create();
   constexpr u32 kPrompt = 28, kTokens = 8;
-  REQUIRE(gpu.engine.feed(session, random_ids(1, kPrompt, GpuModel::kVocab)).has_value());
+  REQUIRE(
+      gpu.engine.sessions().feed(session, random_ids(1, kPrompt, GpuModel::kVocab)).has_value());
   gpu.run();
-  REQUIRE(gpu.engine.generate(session, {.max_tokens = kTokens, .ignore_end = true}).has_value());
+  REQUIRE(gpu.engine.sessions()
+              .generate(session, {.max_tokens = kTokens, .ignore_end = true})
+              .has_value());
   const model::ModelSpec& spec = gpu.engine.spec();
   const u64 state_bytes = 4 * sizeof(u32) + 5 * sizeof(u32) + spec.n_rot * sizeof(f32);
   for (u32 i = 0; i < kTokens; ++i) {
@@ -168,14 +171,15 @@ TEST_CASE("a row that a graph has room for and the step has not writes nothing")
   const auto begin = [&](engine::Engine& engine, std::vector<u32> prompts, LogitsRecord* record) {
     std::vector<SessionIdx> sessions;
     for (const u32 n_ids : prompts) {
-      sessions.push_back(*engine.create_session());
-      REQUIRE(engine.feed(sessions.back(), std::span(ids).first(n_ids)).has_value());
+      sessions.push_back(*engine.sessions().create());
+      REQUIRE(engine.sessions().feed(sessions.back(), std::span(ids).first(n_ids)).has_value());
     }
     while (engine.has_work()) engine.step();
     lab::Probe(engine).watch_logits(sessions[0], &LogitsRecord::on_logits, record);
     for (u32 i = 0; i < sessions.size(); ++i) {
       const u32 n_tokens = i == 3 ? kFew : kTokens;
-      REQUIRE(engine.generate(sessions[i], {.max_tokens = n_tokens, .ignore_end = true}));
+      REQUIRE(
+          engine.sessions().generate(sessions[i], {.max_tokens = n_tokens, .ignore_end = true}));
     }
     return sessions;
   };
@@ -190,7 +194,7 @@ TEST_CASE("a row that a graph has room for and the step has not writes nothing")
   require_open(gpu, model.path(), config_of(64, 4));
   const std::vector<SessionIdx> sessions = begin(gpu.engine, {kLong, 2, 2, 2}, &record);
   CHECK(read_all(gpu.engine, sessions[3]).tokens.size() == kFew);
-  gpu.engine.destroy_session(sessions[3]);
+  gpu.engine.sessions().destroy(sessions[3]);
   gpu.run();
   require_same_bits(expected, record);
 }
@@ -212,9 +216,11 @@ TEST_CASE("an embedding table on disk gives the same bits, in its bytes less of 
       weights_bytes[i] = gpu.engine.plan().of(plan::RegionId::weights).bytes;
       launches[i] = gpu.device.graph_work_max();
       records[i] = logits_of(gpu.engine, ids, 6);
-      const SessionIdx session = *gpu.engine.create_session();
-      REQUIRE(gpu.engine.feed(session, std::span(ids).first(3)).has_value());
-      REQUIRE(gpu.engine.generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
+      const SessionIdx session = *gpu.engine.sessions().create();
+      REQUIRE(gpu.engine.sessions().feed(session, std::span(ids).first(3)).has_value());
+      REQUIRE(gpu.engine.sessions()
+                  .generate(session, {.max_tokens = 4, .ignore_end = true})
+                  .has_value());
       said[i] = read_all(gpu.engine, session).tokens;
       REQUIRE(said[i].size() == 4);
     }
@@ -259,10 +265,11 @@ TEST_CASE("a file cut short under a GPU's engine ends a generation, and nothing 
   config.embedding = EmbeddingChoice::disk;
   GpuEngine gpu;
   require_open(gpu, model.path(), config);
-  const SessionIdx session = *gpu.engine.create_session();
-  REQUIRE(gpu.engine.feed(session, random_ids(2, 3, GpuModel::kVocab)).has_value());
+  const SessionIdx session = *gpu.engine.sessions().create();
+  REQUIRE(gpu.engine.sessions().feed(session, random_ids(2, 3, GpuModel::kVocab)).has_value());
   std::filesystem::resize_file(model.path(), 8192);
-  REQUIRE(gpu.engine.generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
+  REQUIRE(
+      gpu.engine.sessions().generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
   const Said said = read_all(gpu.engine, session);
   CHECK(said.tokens.empty());
   CHECK(said.done.status == Status::io_failed);
@@ -278,18 +285,19 @@ TEST_CASE("a fork and a cut go on as if nothing had been there") {
   const LogitsRecord expected = logits_of(gpu.engine, ids, kBefore);
 
   const std::span<const u32> all(ids);
-  const SessionIdx first = *gpu.engine.create_session();
-  REQUIRE(gpu.engine.feed(first, all.first(34)).has_value());
+  const SessionIdx first = *gpu.engine.sessions().create();
+  REQUIRE(gpu.engine.sessions().feed(first, all.first(34)).has_value());
   gpu.run();
-  const SessionIdx fork = *gpu.engine.fork(first);
-  REQUIRE(gpu.engine.truncate(first, 20).has_value());  // into a group that the fork shares
-  REQUIRE(gpu.engine.feed(first, all.subspan(20, kBefore - 20)).has_value());
+  const SessionIdx fork = *gpu.engine.sessions().fork(first);
+  REQUIRE(
+      gpu.engine.sessions().truncate(first, 20).has_value());  // into a group that the fork shares
+  REQUIRE(gpu.engine.sessions().feed(first, all.subspan(20, kBefore - 20)).has_value());
   gpu.run();
   for (const SessionIdx session : {fork, first}) {
     LogitsRecord record;
     lab::Probe(gpu.engine).watch_logits(session, &LogitsRecord::on_logits, &record);
-    const u32 n_kept = gpu.engine.session_state(session).tokens.n_ids;
-    REQUIRE(gpu.engine.feed(session, all.subspan(n_kept)).has_value());
+    const u32 n_kept = gpu.engine.sessions().state(session).tokens.n_ids;
+    REQUIRE(gpu.engine.sessions().feed(session, all.subspan(n_kept)).has_value());
     gpu.run();
     REQUIRE(record.rows.size() == ids.size());
     for (u64 i = n_kept; i < ids.size(); ++i) {
@@ -418,10 +426,13 @@ TEST_CASE("no graph runs for the first time after READY, of any number of rows a
   for (u64 n_sessions = 1; n_sessions <= 3; ++n_sessions) {
     CAPTURE(n_sessions);
     const u32 n_prompt = n_sessions == 1 ? 255 : 2;  // its second token is in the second span
-    sessions.push_back(*engine.create_session());
-    REQUIRE(engine.feed(sessions.back(), random_ids(1, n_prompt, GpuModel::kVocab)).has_value());
+    sessions.push_back(*engine.sessions().create());
+    REQUIRE(engine.sessions()
+                .feed(sessions.back(), random_ids(1, n_prompt, GpuModel::kVocab))
+                .has_value());
     for (const SessionIdx session : sessions) {
-      REQUIRE(engine.generate(session, {.max_tokens = 3, .ignore_end = true}).has_value());
+      REQUIRE(
+          engine.sessions().generate(session, {.max_tokens = 3, .ignore_end = true}).has_value());
     }
     while (engine.has_work()) engine.step();
     REQUIRE(engine.status().counters.n_decode_rows > 0);
@@ -507,13 +518,15 @@ TEST_CASE("no kernel comes into the GPU's memory after READY") {
     const u64 n_kernels = gpu.device.n_kernels();
     std::vector<SessionIdx> sessions;
     for (u32 i = 0; i < 2; ++i) {
-      sessions.push_back(*gpu.engine.create_session());
+      sessions.push_back(*gpu.engine.sessions().create());
       const std::vector<u32> ids = random_ids(seed_from_environment(), 9 + i, GpuModel::kVocab);
-      REQUIRE(gpu.engine.feed(sessions[i], ids).has_value());
+      REQUIRE(gpu.engine.sessions().feed(sessions[i], ids).has_value());
       gpu.run();
     }
     for (const SessionIdx session : sessions) {
-      REQUIRE(gpu.engine.generate(session, {.max_tokens = 1, .ignore_end = true}).has_value());
+      REQUIRE(gpu.engine.sessions()
+                  .generate(session, {.max_tokens = 1, .ignore_end = true})
+                  .has_value());
     }
     gpu.run();
     CHECK(!gpu.engine.device_lost());

@@ -36,7 +36,7 @@ struct Formula {
 };
 
 std::vector<u8> kv_of(const engine::Engine& engine, SessionIdx session) {
-  const kv::Sequence& sequence = engine.session_state(session).sequence;
+  const kv::Sequence& sequence = engine.sessions().state(session).sequence;
   const kv::GroupShape& group = engine.plan().group_shape;
   const u64 slot_bytes = 2 * group.vector_bytes;
   std::vector<u8> out;
@@ -67,11 +67,11 @@ template <class AnyEngine>
 std::vector<u8> filled(AnyEngine& opened, std::span<const u32> ids) {
   engine::Engine& engine = opened.engine;
   Formula formula{engine.spec().n_kv_heads * engine.spec().head_dim};
-  const SessionIdx session = *engine.create_session();
+  const SessionIdx session = *engine.sessions().create();
   REQUIRE(lab::Probe(engine).fill_kv(session, ids, {&Formula::write, &formula}).has_value());
-  CHECK(engine.session_state(session).sequence.n_slots() == ids.size() - 1);
+  CHECK(engine.sessions().state(session).sequence.n_slots() == ids.size() - 1);
   CHECK(!engine.has_work());
-  check_invariants(engine.session_state(session).sequence, lab::Probe::pool(engine),
+  check_invariants(engine.sessions().state(session).sequence, lab::Probe::pool(engine),
                    engine.spec().n_cache_layers);
   return kv_of(engine, session);
 }
@@ -91,8 +91,8 @@ TEST_CASE("what a GPU fills in is what a CPU fills in") {
         const std::vector<u8> expected = filled(on_cpu, ids), found = filled(on_gpu, ids);
         REQUIRE(expected.size() == found.size());
         CHECK(std::memcmp(expected.data(), found.data(), expected.size()) == 0);
-        on_cpu.engine.destroy_session(0);
-        on_gpu.engine.destroy_session(0);
+        on_cpu.engine.sessions().destroy(0);
+        on_gpu.engine.sessions().destroy(0);
       }
     }
   }
@@ -123,7 +123,7 @@ TEST_CASE("rows that a GPU computed are shown, and filled in again give its bits
     lab::Probe(engine).watch_kv({&KvRecording::take, &recording});
     const SessionIdx computed = prompted(engine, ids);
     CHECK(recording.n_rows == u64{kTokens} * n_layers);
-    const SessionIdx again = *engine.create_session();
+    const SessionIdx again = *engine.sessions().create();
     REQUIRE(lab::Probe(engine).fill_kv(again, ids, {&KvRecording::give, &recording}).has_value());
     CHECK(recording.n_rows == u64{kTokens} * n_layers);  // a fill computes none
     CHECK(kv_of(engine, computed) == kv_of(engine, again));
@@ -148,7 +148,7 @@ TEST_CASE("a session filled in on a GPU reads by selection as a computed one doe
   lab::Probe(engine).watch_kv({&KvRecording::take, &recording});
   const SessionIdx computed = prompted(engine, ids);
   lab::Probe(engine).watch_kv({});
-  const SessionIdx again = *engine.create_session();
+  const SessionIdx again = *engine.sessions().create();
   REQUIRE(lab::Probe(engine).fill_kv(again, ids, {&KvRecording::give, &recording}).has_value());
   const std::vector<u32> forced = {1, 2, 3, 4, 5, 6, 7, 8};
   std::array<std::vector<u64>, 2> chosen;
@@ -168,7 +168,7 @@ TEST_CASE("a GPU lost at any call of a fill: no slot counts from then on") {
   const auto fill = [&](GpuEngine& gpu, u64 call, u64* n_calls) {
     require_open(gpu, model.path(), fill_config(KvTypeChoice::f16));
     Formula formula{gpu.engine.spec().n_kv_heads * gpu.engine.spec().head_dim};
-    const SessionIdx session = *gpu.engine.create_session();
+    const SessionIdx session = *gpu.engine.sessions().create();
     const u64 n_before = gpu.device.n_calls();
     if (call > 0) {
       gpu.device.fail_at({.call = n_before + call, .code = kGpuIllegalAddress, .for_ever = true});
@@ -193,7 +193,7 @@ TEST_CASE("a GPU lost at any call of a fill: no slot counts from then on") {
     CHECK(done.error().status == Status::device_lost);
     CHECK(gpu.engine.device_lost());
     CHECK(!gpu.engine.has_work());
-    CHECK(gpu.engine.session_state(0).sequence.n_slots() < ids.size() - 1);
+    CHECK(gpu.engine.sessions().state(0).sequence.n_slots() < ids.size() - 1);
     gpu.engine.close();
     CHECK(gpu.device.leaks() == "");
   }

@@ -101,16 +101,16 @@ inline void require_open(GpuEngine& gpu, const std::string& path, const Config& 
 // without: the emulator needs longer for a row's logits than for all else of it.
 inline LogitsRecord logits_of(engine::Engine& engine, std::span<const u32> ids, u32 n_before = 0) {
   LogitsRecord record;
-  const Result<engine::SessionIdx> session = engine.create_session();
+  const Result<engine::SessionIdx> session = engine.sessions().create();
   REQUIRE(session.has_value());
-  REQUIRE(engine.feed(*session, ids.first(n_before)).has_value());
+  REQUIRE(engine.sessions().feed(*session, ids.first(n_before)).has_value());
   while (engine.has_work()) engine.step();
   lab::Probe(engine).watch_logits(*session, &LogitsRecord::on_logits, &record);
-  REQUIRE(engine.feed(*session, ids.subspan(n_before)).has_value());
+  REQUIRE(engine.sessions().feed(*session, ids.subspan(n_before)).has_value());
   while (engine.has_work()) engine.step();
   REQUIRE(!engine.device_lost());
   REQUIRE(record.rows.size() == ids.size());
-  engine.destroy_session(*session);
+  engine.sessions().destroy(*session);
   return record;
 }
 

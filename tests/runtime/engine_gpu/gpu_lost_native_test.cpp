@@ -22,7 +22,7 @@ Seen take_all(engine::Engine& engine, SessionIdx session) {
   Seen seen;
   engine::Event event;
   std::array<char, 64> text{};
-  while (engine.take_event(session, &event, text)) {
+  while (engine.sessions().take_event(session, &event, text)) {
     if (event.type == engine::EventType::token) seen.tokens.push_back(event.token.token);
     seen.ended = seen.ended || event.type == engine::EventType::done;
   }
@@ -46,9 +46,11 @@ TEST_CASE("a GPU lost at any call after READY: no token, no KV and no step from 
     if (call > 0) {
       gpu.device.fail_at({.call = n_ready + call, .code = kGpuIllegalAddress, .for_ever = true});
     }
-    const SessionIdx session = *gpu.engine.create_session();
-    REQUIRE(gpu.engine.feed(session, ids).has_value());
-    REQUIRE(gpu.engine.generate(session, {.max_tokens = kTokens, .ignore_end = true}).has_value());
+    const SessionIdx session = *gpu.engine.sessions().create();
+    REQUIRE(gpu.engine.sessions().feed(session, ids).has_value());
+    REQUIRE(gpu.engine.sessions()
+                .generate(session, {.max_tokens = kTokens, .ignore_end = true})
+                .has_value());
     gpu.run();
     return session;
   };
@@ -73,10 +75,10 @@ TEST_CASE("a GPU lost at any call after READY: no token, no KV and no step from 
     CHECK(std::equal(seen.tokens.begin(), seen.tokens.end(), tokens.begin()));
     n_tokens_max = std::max<u64>(n_tokens_max, seen.tokens.size());
     // A step's rows are in the KV if its first logits were believed: the prompt, a token each.
-    const u32 n_slots = gpu.engine.session_state(session).sequence.n_slots();
+    const u32 n_slots = gpu.engine.sessions().state(session).sequence.n_slots();
     CHECK(n_slots <= ids.size() + seen.tokens.size());
     CHECK(gpu.engine.step().n_rows == 0);
-    CHECK(gpu.engine.session_state(session).sequence.n_slots() == n_slots);
+    CHECK(gpu.engine.sessions().state(session).sequence.n_slots() == n_slots);
     CHECK(take_all(gpu.engine, session).tokens.empty());
     gpu.engine.close();
     CHECK(gpu.device.leaks() == "");

@@ -43,14 +43,15 @@ Answers answers(const GpuModel& model, bool over_disk, bool reuses) {
   Answers out;
   std::vector<SessionIdx> sessions;
   const auto begin = [&] {
-    sessions.push_back(*gpu.engine.create_session());
-    REQUIRE(gpu.engine.feed(sessions.back(), prompt).has_value());
+    sessions.push_back(*gpu.engine.sessions().create());
+    REQUIRE(gpu.engine.sessions().feed(sessions.back(), prompt).has_value());
   };
   begin(), begin();
   gpu.run();
   begin();
   for (const SessionIdx session : sessions) {
-    REQUIRE(gpu.engine.generate(session, {.max_tokens = 2, .ignore_end = true}).has_value());
+    REQUIRE(
+        gpu.engine.sessions().generate(session, {.max_tokens = 2, .ignore_end = true}).has_value());
     const Said said = read_all(gpu.engine, session);
     out.tokens.push_back(said.tokens);
     out.n_reused += said.done.reused.n_tokens();

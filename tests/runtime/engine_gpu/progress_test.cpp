@@ -55,7 +55,7 @@ struct PacedEngine {
     const Result<void> opened = gpu.open(model().path(), config);
     if (!opened) FAIL(std::string(opened.error().hint));
     gpu.device.computes = false;
-    session = *gpu.engine.create_session();
+    session = *gpu.engine.sessions().create();
   }
   static const SmallModel& model() {
     static const SmallModel model("llama", "q8_0", 1, 16);
@@ -66,7 +66,7 @@ struct PacedEngine {
     u64 took_ns, n_pieces;
   };
   Slice feed() {
-    REQUIRE(gpu.engine.feed(session, random_ids(3, kRows, 1024)).has_value());
+    REQUIRE(gpu.engine.sessions().feed(session, random_ids(3, kRows, 1024)).has_value());
     const u64 begin_ns = clock.now_ns(), n_before = gpu.device.n_enqueued();
     gpu.run();
     return {clock.now_ns() - begin_ns, gpu.device.n_enqueued() - n_before};
@@ -122,9 +122,10 @@ TEST_CASE("a step that is a graph has the window, whatever its kind took before"
   Config config = small_config();
   config.page_tokens = 32;
   REQUIRE(gpu.open(model.path(), config).has_value());
-  const SessionIdx session = *gpu.engine.create_session();
-  REQUIRE(gpu.engine.feed(session, random_ids(3, 1, GpuModel::kVocab)).has_value());
-  REQUIRE(gpu.engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
+  const SessionIdx session = *gpu.engine.sessions().create();
+  REQUIRE(gpu.engine.sessions().feed(session, random_ids(3, 1, GpuModel::kVocab)).has_value());
+  REQUIRE(
+      gpu.engine.sessions().generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
   const auto step = [&](u64 takes_ns) {
     const u64 begin_ns = clock.now_ns();
     clock.takes(takes_ns);

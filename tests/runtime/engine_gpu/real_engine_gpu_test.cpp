@@ -64,14 +64,16 @@ std::vector<LogitsRecord> decode(engine::Engine& engine, std::span<const std::ve
   std::vector<LogitsRecord> records(prompts.size());
   std::vector<SessionIdx> sessions;
   for (u64 i = 0; i < prompts.size(); ++i) {
-    sessions.push_back(*engine.create_session());
+    sessions.push_back(*engine.sessions().create());
     lab::Probe(engine).watch_logits(sessions[i], &LogitsRecord::on_logits, &records[i]);
-    REQUIRE(engine.feed(sessions[i], prompts[i]).has_value());
-    REQUIRE(engine.generate(sessions[i], {.max_tokens = n_tokens, .ignore_end = true}).has_value());
+    REQUIRE(engine.sessions().feed(sessions[i], prompts[i]).has_value());
+    REQUIRE(engine.sessions()
+                .generate(sessions[i], {.max_tokens = n_tokens, .ignore_end = true})
+                .has_value());
   }
   while (engine.has_work()) engine.step();
   REQUIRE(!engine.device_lost());
-  for (const SessionIdx session : sessions) engine.destroy_session(session);
+  for (const SessionIdx session : sessions) engine.sessions().destroy(session);
   return records;
 }
 

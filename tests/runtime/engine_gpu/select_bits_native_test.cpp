@@ -62,18 +62,18 @@ TEST_CASE("sessions that select give the same bits alone, beside others, forked 
   const SessionIdx beside[] = {
       prompted(engine, random_ids(seed + 2, kPrompt + 3, GpuModel::kVocab)),
       prompted(engine, random_ids(seed + 3, 4, GpuModel::kVocab))};
-  REQUIRE(engine.truncate(alone[0], kPrompt).has_value());
+  REQUIRE(engine.sessions().truncate(alone[0], kPrompt).has_value());
   const SessionIdx all[] = {beside[0], alone[0], beside[1]};
   require_same_bits(expected, logits_beside(engine, all, tokens)[1]);
 
   // A copy of a session that selects, then cut into what it generated: both go on as the first did.
-  engine.destroy_session(beside[0]);
-  engine.destroy_session(beside[1]);
-  const SessionIdx copy = *engine.fork(alone[0]);
+  engine.sessions().destroy(beside[0]);
+  engine.sessions().destroy(beside[1]);
+  const SessionIdx copy = *engine.sessions().fork(alone[0]);
   // Counts of pairs that kept what was cut would find the k-th token too early.
   constexpr u32 kKept = kPrompt + 5;  // the index was in use
   for (const SessionIdx session : {alone[0], copy}) {
-    REQUIRE(engine.truncate(session, kKept).has_value());
+    REQUIRE(engine.sessions().truncate(session, kKept).has_value());
     const SessionIdx only[] = {session};
     const std::vector<u32> rest(tokens.begin() + 5, tokens.end());
     const LogitsRecord record = logits_beside(engine, only, rest)[0];

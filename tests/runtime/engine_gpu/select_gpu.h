@@ -45,21 +45,21 @@ void generate(engine::Engine& engine, engine::SessionIdx session, std::span<cons
               Fn&& fn) {
   REQUIRE(lab::Probe(engine).generate(
       session, {.max_tokens = static_cast<u32>(tokens.size()), .ignore_end = true}, tokens));
-  while (engine.session_state(session).state == engine::SessionState::generating) {
+  while (engine.sessions().state(session).state == engine::SessionState::generating) {
     const engine::StepTrace& trace = engine.step();
     REQUIRE(!engine.device_lost());
     engine::Event event;
     std::array<char, 256> text{};
-    while (engine.take_event(session, &event, text)) {
+    while (engine.sessions().take_event(session, &event, text)) {
     }
-    fn(engine.session_state(session).sequence.n_slots(), trace);
+    fn(engine.sessions().state(session).sequence.n_slots(), trace);
   }
 }
 
 // A session with a prompt, whose last token is computed with what is generated first.
 inline engine::SessionIdx prompted(engine::Engine& engine, const std::vector<u32>& ids) {
-  const engine::SessionIdx session = *engine.create_session();
-  REQUIRE(engine.feed(session, ids).has_value());
+  const engine::SessionIdx session = *engine.sessions().create();
+  REQUIRE(engine.sessions().feed(session, ids).has_value());
   while (engine.has_work()) engine.step();
   return session;
 }

@@ -26,9 +26,11 @@ TEST_CASE("a GPU lost at any call of a selection: no token and no step from then
   u64 n_calls = 0, n_chosen = 0;
   const auto run = [&](GpuEngine& gpu, u64 call) {
     REQUIRE(gpu.open(model.path(), config).has_value());
-    const SessionIdx session = *gpu.engine.create_session();
-    REQUIRE(gpu.engine.feed(session, ids).has_value());
-    REQUIRE(gpu.engine.generate(session, {.max_tokens = kTokens, .ignore_end = true}).has_value());
+    const SessionIdx session = *gpu.engine.sessions().create();
+    REQUIRE(gpu.engine.sessions().feed(session, ids).has_value());
+    REQUIRE(gpu.engine.sessions()
+                .generate(session, {.max_tokens = kTokens, .ignore_end = true})
+                .has_value());
     gpu.engine.step();
     const u64 n_before = gpu.device.n_calls();
     if (call > 0) {
@@ -43,7 +45,7 @@ TEST_CASE("a GPU lost at any call of a selection: no token and no step from then
     std::vector<u32> tokens;
     engine::Event event;
     std::array<char, 64> text{};
-    while (gpu.engine.take_event(session, &event, text)) {
+    while (gpu.engine.sessions().take_event(session, &event, text)) {
       if (event.type == engine::EventType::token) tokens.push_back(event.token.token);
       *ended = *ended || event.type == engine::EventType::done;
     }

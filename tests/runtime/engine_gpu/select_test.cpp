@@ -110,7 +110,7 @@ class Oracle {
   u64 vector_bytes() const { return engine_.plan().group_shape.vector_bytes; }
 
   std::vector<u8> keys(SessionIdx session) const {
-    const kv::Sequence& sequence = engine_.session_state(session).sequence;
+    const kv::Sequence& sequence = engine_.sessions().state(session).sequence;
     const kv::GroupShape& group = engine_.plan().group_shape;
     std::vector<u8> out;
     for (u32 slot = 0; slot < sequence.n_slots(); ++slot) {
@@ -270,9 +270,9 @@ TEST_CASE("beside another's prompt the host clusters a layer a step, and as late
     require_open(gpu, model.path(), config);
     const SessionIdx session = prompted(gpu.engine, random_ids(3, kPrompt, GpuModel::kVocab));
     lab::Probe(gpu.engine).watch_logits(session, &LogitsRecord::on_logits, logits);
-    const SessionIdx other = *gpu.engine.create_session();
+    const SessionIdx other = *gpu.engine.sessions().create();
     if (is_beside) {
-      REQUIRE(gpu.engine.feed(other, random_ids(5, 60, GpuModel::kVocab)).has_value());
+      REQUIRE(gpu.engine.sessions().feed(other, random_ids(5, 60, GpuModel::kVocab)).has_value());
     }
     std::vector<u32> n_units;
     generate(gpu.engine, session, random_ids(4, 8, GpuModel::kVocab),

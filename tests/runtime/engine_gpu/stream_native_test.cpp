@@ -66,7 +66,7 @@ void write_rows(void*, const step::KvRows& rows) {
 }
 
 SessionIdx filled(engine::Engine& engine, u32 n, u64 seed = 1) {
-  const SessionIdx session = *engine.create_session();
+  const SessionIdx session = *engine.sessions().create();
   REQUIRE(lab::Probe(engine).fill_kv(session, random_ids(seed, n, GpuModel::kVocab),
                                      {&write_rows, nullptr}));
   return session;
@@ -86,22 +86,22 @@ Answers answers_of(GpuEngine& gpu) {
   lab::Probe(engine).watch_logits(a, &LogitsRecord::on_logits, &answers.logits[0]);
   lab::Probe(engine).watch_logits(b, &LogitsRecord::on_logits, &answers.logits[1]);
   for (const SessionIdx session : {a, b}) {
-    REQUIRE(engine.generate(session, {.max_tokens = 5, .ignore_end = true}).has_value());
+    REQUIRE(engine.sessions().generate(session, {.max_tokens = 5, .ignore_end = true}).has_value());
   }
   for (const SessionIdx session : {a, b}) {
     answers.tokens.push_back(read_all(engine, session).tokens);
   }
-  REQUIRE(engine.truncate(a, 75).has_value());
-  REQUIRE(engine.feed(a, random_ids(3, 9, GpuModel::kVocab)).has_value());
+  REQUIRE(engine.sessions().truncate(a, 75).has_value());
+  REQUIRE(engine.sessions().feed(a, random_ids(3, 9, GpuModel::kVocab)).has_value());
   gpu.run();
-  const Result<SessionIdx> c = engine.fork(b);
+  const Result<SessionIdx> c = engine.sessions().fork(b);
   REQUIRE(c.has_value());
   lab::Probe(engine).watch_logits(*c, &LogitsRecord::on_logits, &answers.logits[2]);
-  REQUIRE(engine.feed(*c, random_ids(4, 3, GpuModel::kVocab)).has_value());
-  REQUIRE(engine.feed(b, random_ids(5, 4, GpuModel::kVocab)).has_value());
+  REQUIRE(engine.sessions().feed(*c, random_ids(4, 3, GpuModel::kVocab)).has_value());
+  REQUIRE(engine.sessions().feed(b, random_ids(5, 4, GpuModel::kVocab)).has_value());
   gpu.run();
-  REQUIRE(engine.truncate(*c, 141).has_value());  // inside a group that b shares
-  REQUIRE(engine.feed(*c, random_ids(6, 3, GpuModel::kVocab)).has_value());
+  REQUIRE(engine.sessions().truncate(*c, 141).has_value());  // inside a group that b shares
+  REQUIRE(engine.sessions().feed(*c, random_ids(6, 3, GpuModel::kVocab)).has_value());
   gpu.run();
   REQUIRE(!engine.device_lost());
   return answers;
@@ -156,11 +156,12 @@ template <class AnyEngine>
 Deep deep_of(AnyEngine& gpu) {
   engine::Engine& engine = gpu.engine;
   Deep deep;
-  const SessionIdx session = *engine.create_session();
+  const SessionIdx session = *engine.sessions().create();
   REQUIRE(lab::Probe(engine).fill_kv(session, random_ids(1, kDepth, GpuModel::kVocab),
                                      {&write_rows, nullptr}));
   lab::Probe(engine).watch_logits(session, &LogitsRecord::on_logits, &deep.prompt);
-  REQUIRE(engine.feed(session, random_ids(2, kPromptRows, GpuModel::kVocab)).has_value());
+  REQUIRE(
+      engine.sessions().feed(session, random_ids(2, kPromptRows, GpuModel::kVocab)).has_value());
   gpu.run();
   const std::vector<u32> tokens = random_ids(3, 9, GpuModel::kVocab);
   for (const bool is_again : {false, true}) {
@@ -169,16 +170,16 @@ Deep deep_of(AnyEngine& gpu) {
     SessionIdx other = session;
     if (is_again) other = prompted(engine, random_ids(4, 40, GpuModel::kVocab));
     if (is_again) {
-      REQUIRE(engine.truncate(session, kDepth + kPromptRows + kCut).has_value());
-      REQUIRE(engine.generate(other, {.max_tokens = 4, .ignore_end = true}).has_value());
+      REQUIRE(engine.sessions().truncate(session, kDepth + kPromptRows + kCut).has_value());
+      REQUIRE(engine.sessions().generate(other, {.max_tokens = 4, .ignore_end = true}).has_value());
     }
     const std::span<const u32> forced = std::span(tokens).subspan(is_again ? kCut : 0);
     generate(engine, session, forced, [](u32, const engine::StepTrace&) {});
     if (is_again) CHECK(read_all(engine, other).tokens.size() == 4);
     lab::Probe(engine).watch_logits(session, nullptr, nullptr);
-    if (is_again) engine.destroy_session(other);
+    if (is_again) engine.sessions().destroy(other);
   }
-  const Result<SessionIdx> fork = engine.fork(session);
+  const Result<SessionIdx> fork = engine.sessions().fork(session);
   if (!fork) FAIL(std::string(fork.error().hint));
   const SessionIdx both[] = {session, *fork};
   const std::vector<u32> next[] = {random_ids(7, 2, GpuModel::kVocab),
@@ -322,7 +323,7 @@ TEST_CASE("a part that cannot be read back ends its generation and no other") {
     GpuEngine resident;
     require_open(resident, model.path(), config);
     const SessionIdx other = prompted(resident.engine, random_ids(8, 20, GpuModel::kVocab));
-    REQUIRE(resident.engine.generate(other, params).has_value());
+    REQUIRE(resident.engine.sessions().generate(other, params).has_value());
     want_other = read_all(resident.engine, other).tokens;
   }
   SimDisk disk(1);
@@ -333,7 +334,7 @@ TEST_CASE("a part that cannot be read back ends its generation and no other") {
   const SessionIdx other = prompted(engine, random_ids(8, 20, GpuModel::kVocab));
   disk.script.ppm[static_cast<u32>(SimFault::flipped_read)] = 1'000'000;
   for (const SessionIdx each : {session, other}) {
-    REQUIRE(engine.generate(each, params).has_value());
+    REQUIRE(engine.sessions().generate(each, params).has_value());
   }
   while (lab::Probe::tiers(engine).mover.stats().n_lost == 0) {
     REQUIRE(engine.has_work());
@@ -346,7 +347,7 @@ TEST_CASE("a part that cannot be read back ends its generation and no other") {
   CHECK(failed.tokens.empty());
   CHECK(read_all(engine, other).tokens == want_other);
   // The remedy: it is computed anew.
-  REQUIRE(engine.generate(session, params).has_value());
+  REQUIRE(engine.sessions().generate(session, params).has_value());
   CHECK(read_all(engine, session).done.finish == engine::Finish::length);
   CHECK(!engine.device_lost());
 }
@@ -365,7 +366,9 @@ TEST_CASE("a GPU lost at any call, or hung, over a disk: no token and no step fr
     const SessionIdx session = filled(engine, 280);
     FakeDevice& device = streamed.gpu.device;
     const u64 n_before = device.n_calls();
-    REQUIRE(engine.generate(session, {.max_tokens = kTokens, .ignore_end = true}).has_value());
+    REQUIRE(engine.sessions()
+                .generate(session, {.max_tokens = kTokens, .ignore_end = true})
+                .has_value());
     if (call == kHangs) device.hang();
     if (call > 0 && call != kHangs) {
       device.fail_at({.call = n_before + call, .code = kGpuIllegalAddress, .for_ever = true});
@@ -424,11 +427,11 @@ TEST_CASE("a GPU that hangs within a layer over a disk is lost one window later"
   engine::Engine& engine = streamed.gpu.engine;
   const SessionIdx session = filled(engine, 280);
   const engine::GenerateParams params{.max_tokens = 3, .ignore_end = true};
-  REQUIRE(engine.generate(session, params).has_value());
+  REQUIRE(engine.sessions().generate(session, params).has_value());
   CHECK(read_all(engine, session).tokens.size() == 3);
   streamed.gpu.device.hang();
   const u64 begin_ns = streamed.clock.now_ns();
-  REQUIRE(engine.generate(session, params).has_value());
+  REQUIRE(engine.sessions().generate(session, params).has_value());
   while (engine.has_work()) engine.step();
   CHECK(engine.device_lost());
   const u64 took_ns = streamed.clock.now_ns() - begin_ns;  // the disk's part is short
@@ -447,7 +450,7 @@ TEST_CASE("a session saved beside a GPU goes on beside another, and on a CPU fro
     require_open(resident, model.path(), config);
     const SessionIdx session = prompted(resident.engine, ids);
     lab::Probe(resident.engine).watch_logits(session, &LogitsRecord::on_logits, &want);
-    REQUIRE(resident.engine.feed(session, more).has_value());
+    REQUIRE(resident.engine.sessions().feed(session, more).has_value());
     resident.run();
   }
   config.store.sessions = true;
@@ -458,17 +461,17 @@ TEST_CASE("a session saved beside a GPU goes on beside another, and on a CPU fro
     StreamedGpu first(disk);
     first.open(model.path(), config);
     const SessionIdx session = prompted(first.gpu.engine, ids);
-    REQUIRE(first.gpu.engine.save(session, "talk").has_value());
+    REQUIRE(first.gpu.engine.sessions().save(session, "talk").has_value());
   }
   {
     StreamedGpu second(disk);
     second.open(model.path(), config);
     engine::Engine& engine = second.gpu.engine;
-    const auto restored = engine.restore("talk");
+    const auto restored = engine.sessions().restore("talk");
     REQUIRE(restored.has_value());
-    CHECK(engine.session_state(restored->idx).sequence.n_slots() == 69);
+    CHECK(engine.sessions().state(restored->idx).sequence.n_slots() == 69);
     lab::Probe(engine).watch_logits(restored->idx, &LogitsRecord::on_logits, &got);
-    REQUIRE(engine.feed(restored->idx, more).has_value());
+    REQUIRE(engine.sessions().feed(restored->idx, more).has_value());
     second.gpu.run();
     CHECK(lab::Probe::tiers(engine).mover.stats().bytes_loaded > 0);
   }
@@ -480,7 +483,7 @@ TEST_CASE("a session saved beside a GPU goes on beside another, and on a CPU fro
   VirtualClock clock;
   SimIo io(disk, clock, 64);
   OpenEngine on_cpu(model.path(), config, &clock, &io);
-  const auto anew = on_cpu.engine.restore("talk");
+  const auto anew = on_cpu.engine.sessions().restore("talk");
   REQUIRE(anew.has_value());
   CHECK(anew->n_tokens == ids.size());
   CHECK(anew->n_computed == 0);
@@ -534,7 +537,8 @@ TEST_CASE("KV over a disk passes through the driver's own memory where none can 
       const u64 frame_bytes = engine.plan().of(plan::RegionId::kv_groups).bytes;
       CHECK((streamed.gpu.device.pinned_bytes() >= frame_bytes) == c.is_pinned);
       const SessionIdx session = filled(engine, 280, seed_from_environment());
-      REQUIRE(engine.generate(session, {.max_tokens = 3, .ignore_end = true}).has_value());
+      REQUIRE(
+          engine.sessions().generate(session, {.max_tokens = 3, .ignore_end = true}).has_value());
       const std::vector<u32> tokens = read_all(engine, session).tokens;
       if (want.empty()) want = tokens;
       CHECK(tokens == want);

@@ -60,7 +60,9 @@ TEST_CASE("an engine selects by a row that it is lent") {
     CHECK(std::string_view(open.engine.status().select) == row.name);
     CHECK_FALSE(open.engine.status().select_verified);
     const auto session = open.session_with(test::random_ids(7, 150));
-    REQUIRE(open.engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
+    REQUIRE(open.engine.sessions()
+                .generate(session, {.max_tokens = 8, .ignore_end = true})
+                .has_value());
     u64 n_slots = 0;
     while (open.engine.has_work()) n_slots += open.engine.step().n_slots_chosen;
     CHECK(n_slots > 0);

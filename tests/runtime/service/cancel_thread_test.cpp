@@ -91,7 +91,7 @@ GenerateParams tokens(u32 n) { return {.max_tokens = n, .ignore_end = true}; }
 
 // On the engine's thread.
 Result<void> generate(Service& service, Engine& engine, SessionIdx session, u32 n) {
-  TARN_CHECK(engine.generate(session, tokens(n)));
+  TARN_CHECK(engine.sessions().generate(session, tokens(n)));
   service.begin_reading(session);
   return {};
 }
@@ -99,7 +99,7 @@ Result<void> generate(Service& service, Engine& engine, SessionIdx session, u32 
 std::vector<u32> alone(const std::string& path, const std::vector<u32>& ids, u32 n) {
   OpenEngine open(path, config_of());
   const SessionIdx session = open.session_with(ids);
-  REQUIRE(open.engine.generate(session, tokens(n)).has_value());
+  REQUIRE(open.engine.sessions().generate(session, tokens(n)).has_value());
   return test::read_all(open.engine, session).tokens;
 }
 
@@ -144,7 +144,7 @@ TEST_CASE("the end of a cancelled one is there before that of the step, and call
     std::thread caller([&] {
       const Result<void> fed = service.call([&]() -> Result<void> {
         was_free.store(gate.is_read.load());
-        TARN_CHECK(engine.feed(session, ids));
+        TARN_CHECK(engine.sessions().feed(session, ids));
         return generate(service, engine, session, 12);
       });
       CHECK(fed.has_value());
@@ -176,8 +176,8 @@ TEST_CASE("cancelled at any moment, a session starts again as if nothing had bee
   for (u32 round = 0; round < (test::kSlowBuild ? 3u : 12u); ++round) {
     CAPTURE(round);
     const auto begun = service.call([&]() -> Result<void> {
-      TARN_CHECK(engine.truncate(session, 0));
-      TARN_CHECK(engine.feed(session, ids));
+      TARN_CHECK(engine.sessions().truncate(session, 0));
+      TARN_CHECK(engine.sessions().feed(session, ids));
       return generate(service, engine, session, 0);
     });
     REQUIRE(begun.has_value());

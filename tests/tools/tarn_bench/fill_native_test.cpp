@@ -32,7 +32,7 @@ constexpr u32 kPage = 16;
 std::vector<std::vector<f32>> next_logits(engine::Engine& engine, engine::SessionIdx session) {
   LogitsRecord record;
   lab::Probe(engine).watch_logits(session, &LogitsRecord::on_logits, &record);
-  REQUIRE(engine.generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
   test::read_all(engine, session);
   lab::Probe(engine).watch_logits(session, nullptr, nullptr);
   return record.rows;
@@ -58,17 +58,17 @@ TEST_CASE("rows that a prefill computed, filled in again, give its bits") {
       const engine::SessionIdx computed = opened.session_with(ids);
       opened.run();
       lab::Probe(engine).watch_kv({});
-      const engine::SessionIdx filled = *engine.create_session();
+      const engine::SessionIdx filled = *engine.sessions().create();
       REQUIRE(
           lab::Probe(engine).fill_kv(filled, ids, {&KvRecording::give, &recording}).has_value());
 
-      CHECK(engine.session_state(filled).sequence.n_slots() == kTokens);
+      CHECK(engine.sessions().state(filled).sequence.n_slots() == kTokens);
       CHECK(!engine.has_work());
       const auto expected = next_logits(engine, computed);
       const auto found = next_logits(engine, filled);
       REQUIRE(expected.size() == found.size());
       CHECK(expected == found);
-      test::check_invariants(engine.session_state(filled).sequence, lab::Probe::pool(engine),
+      test::check_invariants(engine.sessions().state(filled).sequence, lab::Probe::pool(engine),
                              engine.spec().n_cache_layers);
     }
   }
@@ -100,9 +100,9 @@ Outcome outcome_of(const SmallModel& model, bool is_filled) {
   if (is_filled) kv_model.record(engine, 128);
   const std::vector<u32> ids = test::random_ids(5, kTokens + 1);
   const u64 before = lab::Probe::tiers(engine).mover.stats().bytes_spilled;
-  const engine::SessionIdx session = *engine.create_session();
+  const engine::SessionIdx session = *engine.sessions().create();
   REQUIRE((is_filled ? lab::Probe(engine).fill_kv(session, ids, kv_model.source())
-                     : engine.feed(session, ids))
+                     : engine.sessions().feed(session, ids))
               .has_value());
   opened.run();
   const kv::MoverStats filled = lab::Probe::tiers(engine).mover.stats();
@@ -110,7 +110,9 @@ Outcome outcome_of(const SmallModel& model, bool is_filled) {
   for (u32 i = 0; i < kv::kWheres; ++i) {
     out.groups[i] = lab::Probe::tiers(engine).residency.stats().n(static_cast<kv::Where>(i));
   }
-  REQUIRE(engine.generate(session, {.max_tokens = kDecoded, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions()
+              .generate(session, {.max_tokens = kDecoded, .ignore_end = true})
+              .has_value());
   test::read_all(engine, session);
   const kv::MoverStats& after = lab::Probe::tiers(engine).mover.stats();
   const f64 n_hits = static_cast<f64>(after.n_hits - filled.n_hits);
@@ -155,15 +157,17 @@ f64 cache_rate_of(const std::string& model_path, const Context& context) {
                    engine);
   }
   const std::vector<u32> ids = test::random_ids(5 + context.draw, kTokens + 1);
-  const engine::SessionIdx session = *engine.create_session();
+  const engine::SessionIdx session = *engine.sessions().create();
   REQUIRE((context.is_filled ? lab::Probe(engine).fill_kv(session, ids, kv_model.source())
-                             : engine.feed(session, ids))
+                             : engine.sessions().feed(session, ids))
               .has_value());
   opened.run();
   lab::Probe(engine).watch_kv(kv_model.planter());
   const u64 n_far = engine.status().counters.disk.n_far_slots;
   const u64 n_cached = engine.status().counters.disk.n_cached_slots;
-  REQUIRE(engine.generate(session, {.max_tokens = kDecoded, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions()
+              .generate(session, {.max_tokens = kDecoded, .ignore_end = true})
+              .has_value());
   test::read_all(engine, session);
   lab::Probe(engine).watch_kv({});
   const f64 wanted = static_cast<f64>(engine.status().counters.disk.n_far_slots - n_far);

@@ -3,7 +3,7 @@
 #include <array>
 #include <bit>
 
-#include "runtime/engine/sessions.h"
+#include "runtime/engine/session_pool.h"
 
 namespace tarn::engine {
 namespace {
@@ -34,7 +34,7 @@ void note_answers(const step::GeneratedMarks& generated, reuse::SessionView& vie
 
 }  // namespace
 
-reuse::SessionView Sessions::view_of(Session& s) const {
+reuse::SessionView SessionPool::view_of(Session& s) const {
   reuse::SessionView view{
       .saved = &s.saved,
       .session = s.idx,
@@ -45,78 +45,77 @@ reuse::SessionView Sessions::view_of(Session& s) const {
       .turn_begin = s.tokens.turn_begin,
       .first_approx_slot = s.approx.first_slot,
       .n_drawn = s.state == SessionState::generating ? s.generation.n_drawn() : 0};
-  if (!selector_.is_on()) {
+  if (!kv_.selector().is_on()) {
     note_answers(s.tokens.generated, view);
     return view;
   }
-  const method::KeptIndex kept = selector_.kept(s.idx);
-  view.policy = policy_of(selection_key_);
-  view.chooses = s.approx.is_any() || selector_.has_index(s.idx);
+  const method::KeptIndex kept = kv_.selector().kept(s.idx);
+  view.policy = policy_of(o_.selection_key);
+  view.chooses = s.approx.is_any() || kv_.selector().has_index(s.idx);
   view.index = {.key = kept.life.rows_used > 0 ? kept.key : store::Key{},
                 .life = std::bit_cast<decltype(view.index.life)>(kept.life),
                 .n_rows = kept.life.rows_used,
                 .turn_end = kept.turn_end};
-  view.index_owner = selector_.codebooks_key(s.idx);
+  view.index_owner = kv_.selector().codebooks_key(s.idx);
   std::ranges::copy(s.tokens.turns.answers(), view.answers.begin());
   view.n_answers = static_cast<u32>(s.tokens.turns.answers().size());
   view.n_fed = s.tokens.turns.n_fed();
   return view;
 }
 
-Result<void> Sessions::autosave(SessionIdx idx, std::string_view name) {
-  Session& s = sessions_[idx];
+Result<void> SessionPool::autosave(SessionIdx idx, std::string_view name) {
+  Session& s = o_.sessions[idx];
   const bool has_answer = s.state == SessionState::idle && s.tokens.n_ids > s.tokens.turns.n_fed();
-  return archive_.autosave(s.saved, name,
-                           has_answer ? reuse::StoppedAt::answer : reuse::StoppedAt::nothing);
+  return kv_.archive().autosave(s.saved, name,
+                                has_answer ? reuse::StoppedAt::answer : reuse::StoppedAt::nothing);
 }
 
-Result<void> Sessions::save(SessionIdx idx, std::string_view name) {
-  return archive_.save(view_of(sessions_[idx]), name);
+Result<void> SessionPool::save(SessionIdx idx, std::string_view name) {
+  return kv_.archive().save(view_of(o_.sessions[idx]), name);
 }
 
-// Of the session that has waited longest.
-void Sessions::checkpoint() {
-  if (!archive_.may_checkpoint()) return;
+void SessionPool::checkpoint() {
+  if (!kv_.archive().may_checkpoint()) return;
   Session* due = nullptr;
-  for (Session& s : sessions_) {
+  for (Session& s : o_.sessions) {
     const bool is_idle = s.state == SessionState::idle;
-    if (!archive_.is_due(s.saved, s.sequence.n_slots(), is_idle)) continue;
+    if (!kv_.archive().is_due(s.saved, s.sequence.n_slots(), is_idle)) continue;
     if (due == nullptr || s.saved.saved_ns < due->saved.saved_ns) due = &s;
   }
-  if (due != nullptr) archive_.checkpoint(view_of(*due));
+  if (due != nullptr) kv_.archive().checkpoint(view_of(*due));
 }
 
-Result<Sessions::Restored> Sessions::restore(std::string_view name, const SessionArgs& args) {
-  const u64 start_ns = clock_->now_ns();
-  TARN_TRY(const reuse::Archive::Found found, archive_.find(args.tenant, name));
-  TARN_TRY(SessionIdx idx, create_session(args));
-  TARN_CHECK(with_room(sessions_[idx], [&]() -> Result<void> {
-    if (sessions_[idx].state == SessionState::free) {  // the second time
-      TARN_TRY(idx, create_session(args));
+Result<SessionPool::Restored> SessionPool::restore(std::string_view name, const SessionArgs& args) {
+  const u64 start_ns = o_.clock->now_ns();
+  TARN_TRY(const reuse::Archive::Found found, kv_.archive().find(args.tenant, name));
+  TARN_TRY(SessionIdx idx, create(args));
+  TARN_CHECK(kv_.with_room(o_.sessions[idx], [&]() -> Result<void> {
+    if (o_.sessions[idx].state == SessionState::free) {  // the second time
+      TARN_TRY(idx, create(args));
     }
-    Result<void> restored = restore_from(sessions_[idx], found);
-    if (!restored) destroy_session(idx);
+    Result<void> restored = restore_from(o_.sessions[idx], found);
+    if (!restored) destroy(idx);
     return restored;
   }));
-  Session& s = sessions_[idx];
+  Session& s = o_.sessions[idx];
   return Restored{.idx = idx,
                   .n_tokens = s.tokens.n_ids,
                   .n_computed = s.sequence.n_slots(),
                   .turn_begin = s.tokens.turn_begin,
                   .is_cut_off = s.saved.restored->is_cut_off,
                   .n_drawn = s.saved.restored->n_drawn,
-                  .took_ns = clock_->now_ns() - start_ns};
+                  .took_ns = o_.clock->now_ns() - start_ns};
 }
 
 // Pages whose records are all there stay where they are; the rest is computed from the tokens.
-Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& found) {
+Result<void> SessionPool::restore_from(Session& s, const reuse::Archive::Found& found) {
   const reuse::Manifest& manifest = found.manifest;
   const u64 n_ids = manifest.token_ids.size();
-  if (n_ids > plan_.context_tokens) {
-    return text::exceeds_context(n_ids, plan_.context_tokens);
+  if (n_ids > o_.plan.context_tokens) {
+    return text::exceeds_context(n_ids, o_.plan.context_tokens);
   }
   const bool has_ids =
-      std::ranges::all_of(manifest.token_ids, [&](u32 id) { return id < model_.spec.n_vocab; });
+      std::ranges::all_of(manifest.token_ids, [&](u32 id) { return id < o_.model.spec.n_vocab; });
   if (!has_ids) {
     return fail({.status = Status::io_failed,
                  .reason = Reason::store_unreadable,
@@ -124,10 +123,10 @@ Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& fou
   }
   std::optional<store::Key> index_owner;
   if (found.is_whole() && restore_index(s, manifest)) {
-    index_owner = selector_.codebooks_key(s.idx);
+    index_owner = kv_.selector().codebooks_key(s.idx);
   }
   TARN_TRY(const bool has_index,
-           archive_.restore(s.saved, s.sequence, found, s.client.root, index_owner));
+           kv_.archive().restore(s.saved, s.sequence, found, s.client.root, index_owner));
   std::ranges::copy(manifest.token_ids, s.tokens.ids.begin());
   s.tokens.n_ids = s.tokens.n_settled = static_cast<u32>(n_ids);
   s.tokens.generated.set(0, s.tokens.n_ids, false);
@@ -138,19 +137,19 @@ Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& fou
   if (has_index && manifest.first_approx_slot != 0)
     s.approx.first_slot = manifest.first_approx_slot;
   if (!has_index) {
-    selector_.forget(s.idx);
+    kv_.selector().forget(s.idx);
     s.tokens.turns.start_over(s.tokens.n_ids);  // its index is made from all of it
   }
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
-  s.run.used_at = ++n_given_;
-  wait_for_place(s);
+  s.run.used_at = admission_.next();
+  admission_.ask(s);
   return {};
 }
 
 // What a session whose KV is all there chooses by. False where the manifest does not say so, or
 // says what cannot be, or an engine that chooses otherwise has written it.
-bool Sessions::restore_index(Session& s, const reuse::Manifest& manifest) {
-  if (manifest.index.empty() || manifest.policy != policy_of(selection_key_)) return false;
+bool SessionPool::restore_index(Session& s, const reuse::Manifest& manifest) {
+  if (manifest.index.empty() || manifest.policy != policy_of(o_.selection_key)) return false;
   const reuse::ManifestIndex& index = manifest.index[0];
   const method::KeptIndex kept{.life = std::bit_cast<method::KeptLife>(index.life),
                                .turn_end = index.turn_end,
@@ -158,7 +157,7 @@ bool Sessions::restore_index(Session& s, const reuse::Manifest& manifest) {
   if (index.n_rows != kept.life.rows_used) return false;
   if (manifest.answers.size() > Turns::kAnswersMax) return false;
   const u32 n_tokens = static_cast<u32>(manifest.token_ids.size());
-  if (!selector_.restore(s.idx, s.sequence, kept, manifest.n_slots, n_tokens)) return false;
+  if (!kv_.selector().restore(s.idx, s.sequence, kept, manifest.n_slots, n_tokens)) return false;
   s.tokens.turns.restore(manifest.n_fed, manifest.answers);
   return true;
 }

@@ -13,7 +13,7 @@
 #include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 
-namespace tarn::engine::places_test {
+namespace tarn::engine::admission_test {
 namespace {
 
 using step::Priority;
@@ -38,12 +38,13 @@ Config config_of(u32 n_tokens, u32 n_sessions, u32 running_max = 16) {
 std::vector<u32> alone(const SmallModel& model, const std::vector<u32>& ids, u32 n) {
   OpenEngine open(model.path(), config_of(1024, 1));
   const SessionIdx session = open.session_with(ids);
-  REQUIRE(open.engine.generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
+  REQUIRE(
+      open.engine.sessions().generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
   return test::read_all(open.engine, session).tokens;
 }
 
 void generate(Engine& engine, SessionIdx session, u32 n) {
-  REQUIRE(engine.generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
+  REQUIRE(engine.sessions().generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
 }
 
 // Reads all sessions' events by turns, while the engine steps.
@@ -54,7 +55,7 @@ std::vector<std::vector<u32>> read_together(Engine& engine, std::span<const Sess
     for (u64 i = 0; i < sessions.size(); ++i) {
       Event event;
       char text[256];
-      while (engine.take_event(sessions[i], &event, text)) {
+      while (engine.sessions().take_event(sessions[i], &event, text)) {
         if (event.type == EventType::token) tokens[i].push_back(event.token.token);
         if (event.type != EventType::done) continue;
         CHECK(event.done.status == Status::ok);
@@ -85,7 +86,7 @@ TEST_CASE("an answer's end says how long its prompt waited for a place") {
     for (u32 i = 0; i < 2; ++i) {
       Event event;
       char text[256];
-      while (engine.take_event(i == 0 ? first : second, &event, text)) {
+      while (engine.sessions().take_event(i == 0 ? first : second, &event, text)) {
         if (event.type != EventType::done) continue;
         wait_ns[i] = event.done.wait_ns;
         prefill_ns[i] = event.done.prefill_ns;
@@ -103,18 +104,19 @@ TEST_CASE("background work gives way to interactive work, and goes on behind it"
   OpenEngine open(model.path(), config_of(256, 3));
   Engine& engine = open.engine;
   const auto of = [&](Priority priority, const std::vector<u32>& ids) {
-    const SessionIdx idx = *engine.create_session({.priority = priority});
-    REQUIRE(engine.feed(idx, ids).has_value());
+    const SessionIdx idx = *engine.sessions().create({.priority = priority});
+    REQUIRE(engine.sessions().feed(idx, ids).has_value());
     generate(engine, idx, 30);
     return idx;
   };
   const std::vector<u32> ids[] = {random_ids(1, 180), random_ids(2, 180)};
   const SessionIdx background = of(Priority::background, ids[0]);
   for (u32 i = 0; i < 6; ++i) engine.step();
-  REQUIRE(engine.session_state(background).generation.n_generated > 0);
+  REQUIRE(engine.sessions().state(background).generation.n_generated > 0);
   const SessionIdx interactive = of(Priority::interactive, ids[1]);
-  CHECK(engine.session_state(interactive).run.is_admitted);
-  CHECK_FALSE(engine.session_state(background).run.is_admitted);
+  engine.step();
+  CHECK(engine.sessions().state(interactive).run.is_admitted);
+  CHECK_FALSE(engine.sessions().state(background).run.is_admitted);
   const SessionIdx both[] = {background, interactive};
   const auto tokens = read_together(engine, both);
   for (u32 i = 0; i < 2; ++i) CHECK(tokens[i] == alone(model, ids[i], 30));
@@ -129,13 +131,14 @@ TEST_CASE("where too many wait, the next one is told to come later, and nothing 
   const SessionIdx runs = open.session_with(random_ids(1, 100));
   generate(engine, runs, 50);
   const SessionIdx waits = open.session_with(random_ids(2, 100));
-  REQUIRE(engine.feed(waits, random_ids(3, 10)).has_value());  // has its place in the line
-  const SessionIdx third = *engine.create_session();
-  CHECK(engine.feed(third, random_ids(4, 100)).error().status == Status::would_block);
-  CHECK(engine.session_state(third).tokens.n_ids == 0);
+  REQUIRE(
+      engine.sessions().feed(waits, random_ids(3, 10)).has_value());  // has its place in the line
+  const SessionIdx third = *engine.sessions().create();
+  CHECK(engine.sessions().feed(third, random_ids(4, 100)).error().status == Status::would_block);
+  CHECK(engine.sessions().state(third).tokens.n_ids == 0);
   test::read_all(engine, runs);
   open.run();
-  CHECK(engine.feed(third, random_ids(4, 100)).has_value());
+  CHECK(engine.sessions().feed(third, random_ids(4, 100)).has_value());
 }
 
 TEST_CASE("where KV that stays holds the room, what waits for it ends with the reason") {
@@ -143,18 +146,19 @@ TEST_CASE("where KV that stays holds the room, what waits for it ends with the r
   OpenEngine open(model.path(), config_of(256, 2));
   Engine& engine = open.engine;
   test::LogitsRecord watched;  // a session whose rows are watched is not computed twice
-  const SessionIdx stays = *engine.create_session();
+  const SessionIdx stays = *engine.sessions().create();
   lab::Probe(engine).watch_logits(stays, test::LogitsRecord::on_logits, &watched);
-  REQUIRE(engine.feed(stays, random_ids(1, 200)).has_value());
+  REQUIRE(engine.sessions().feed(stays, random_ids(1, 200)).has_value());
   open.run();
   const SessionIdx late = open.session_with(random_ids(2, 100));
-  CHECK(engine.session_state(late).state == SessionState::idle);
-  CHECK(engine.session_state(late).last_error.status == Status::would_block);
+  open.run();
+  CHECK(engine.sessions().state(late).state == SessionState::idle);
+  CHECK(engine.sessions().state(late).last_error.status == Status::would_block);
   generate(engine, late, 5);
   const DoneEvent done = test::read_all(engine, late).done;
   CHECK(done.finish == Finish::error);
   CHECK(done.status == Status::would_block);
-  engine.destroy_session(stays);
+  engine.sessions().destroy(stays);
   generate(engine, late, 5);
   CHECK(test::read_all(engine, late).tokens == alone(model, random_ids(2, 100), 5));
 }
@@ -165,7 +169,8 @@ TEST_CASE("an answer ends at its deadline, begun or not") {
   OpenEngine open(model.path(), config_of(256, 2, /*running_max=*/1), &clock);
   Engine& engine = open.engine;
   const auto generate_until = [&](SessionIdx idx, u64 deadline_ns) {
-    REQUIRE(engine.generate(idx, {.max_tokens = 60, .ignore_end = true, .deadline_ns = deadline_ns})
+    REQUIRE(engine.sessions()
+                .generate(idx, {.max_tokens = 60, .ignore_end = true, .deadline_ns = deadline_ns})
                 .has_value());
   };
   const u64 deadline_ns = clock.now_ns() + kSecond;
@@ -174,7 +179,7 @@ TEST_CASE("an answer ends at its deadline, begun or not") {
   const SessionIdx waits = open.session_with(random_ids(2, 20));
   generate_until(waits, deadline_ns);
   for (u32 i = 0; i < 9; ++i) engine.step();
-  CHECK(engine.session_state(runs).generation.n_generated == 9);
+  CHECK(engine.sessions().state(runs).generation.n_generated == 9);
   clock.advance_ns(kSecond);
   const test::Said said = test::read_all(engine, runs);
   CHECK(said.done.finish == Finish::deadline);
@@ -184,7 +189,7 @@ TEST_CASE("an answer ends at its deadline, begun or not") {
   CHECK(nothing.done.finish == Finish::deadline);
   CHECK(nothing.tokens.empty());
   // What it said stays, and it goes on.
-  CHECK(engine.session_state(runs).tokens.n_ids == 29);
+  CHECK(engine.sessions().state(runs).tokens.n_ids == 29);
   generate_until(runs, 0);
   CHECK(test::read_all(engine, runs).tokens.size() == 60);
 }
@@ -193,11 +198,11 @@ TEST_CASE("an answer ends at its deadline, begun or not") {
 std::vector<SessionIdx> order_of_places(Engine& engine) {
   std::vector<SessionIdx> order;
   while (engine.has_work()) {
-    for (const Session& s : engine.sessions()) {
+    engine.step();
+    for (const Session& s : engine.sessions().all()) {
       if (s.run.is_admitted && std::ranges::find(order, s.idx) == order.end())
         order.push_back(s.idx);
     }
-    engine.step();
   }
   return order;
 }
@@ -211,37 +216,42 @@ TEST_CASE("a prompt whose pages are there, or are about to be, is served so that
   };
   const std::vector<u32> document = random_ids(1, 160);
   SUBCASE("the longest prefix first") {
-    OpenEngine open(model.path(), config_of(1024, 4, /*running_max=*/1));
+    Config config = config_of(1024, 4, /*running_max=*/1);
+    config.batch_rows_max = 2 * kPage;
+    OpenEngine open(model.path(), config);
     const SessionIdx first = open.session_with(joined(document, 9, 1));
     open.run();
-    open.engine.destroy_session(first);
+    open.engine.sessions().destroy(first);
     const SessionIdx runs = open.session_with(random_ids(2, 100));
+    open.engine.step();
     const SessionIdx foreign = open.session_with(random_ids(3, 200));
     const SessionIdx half =
         open.session_with(joined({document.begin(), document.begin() + 80}, 4, 50));
     const SessionIdx whole = open.session_with(joined(document, 5, 50));
     CHECK(order_of_places(open.engine) == std::vector{runs, whole, half, foreign});
-    CHECK(open.engine.session_state(whole).generation.reused.n_tokens() == 160);
+    CHECK(open.engine.sessions().state(whole).generation.reused.n_tokens() == 160);
   }
   SUBCASE("the second of two waits a round") {
     OpenEngine open(model.path(), config_of(1024, 3));
     const SessionIdx first = open.session_with(joined(document, 6, 50));
     const SessionIdx second = open.session_with(joined(document, 7, 50));
     const SessionIdx foreign = open.session_with(random_ids(8, 100));
-    CHECK(open.engine.session_state(first).run.is_admitted);
-    CHECK_FALSE(open.engine.session_state(second).run.is_admitted);
-    CHECK(open.engine.session_state(foreign).run.is_admitted);
+    open.engine.step();
+    CHECK(open.engine.sessions().state(first).run.is_admitted);
+    CHECK_FALSE(open.engine.sessions().state(second).run.is_admitted);
+    CHECK(open.engine.sessions().state(foreign).run.is_admitted);
     open.run();
-    CHECK(open.engine.session_state(second).generation.reused.n_tokens() == 160);
+    CHECK(open.engine.sessions().state(second).generation.reused.n_tokens() == 160);
     CHECK(open.engine.status().counters.n_prefill_rows == 209 + 49 + 99);
   }
   SUBCASE("of two tenants nobody takes, and nobody waits") {
     OpenEngine open(model.path(), config_of(1024, 2));
     Engine& engine = open.engine;
     for (const char* tenant : {"one", "other"}) {
-      const SessionIdx idx = *engine.create_session({.tenant = tenant});
-      REQUIRE(engine.feed(idx, document).has_value());
-      CHECK(engine.session_state(idx).run.is_admitted);
+      const SessionIdx idx = *engine.sessions().create({.tenant = tenant});
+      REQUIRE(engine.sessions().feed(idx, document).has_value());
+      engine.step();
+      CHECK(engine.sessions().state(idx).run.is_admitted);
     }
     open.run();
     CHECK(engine.status().counters.n_prefill_rows == 2 * 159);
@@ -249,4 +259,4 @@ TEST_CASE("a prompt whose pages are there, or are about to be, is served so that
 }
 
 }  // namespace
-}  // namespace tarn::engine::places_test
+}  // namespace tarn::engine::admission_test

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/engine/engine.h"
+#include "runtime/engine/session_pool.h"
 
 namespace tarn::engine {
 namespace {
@@ -32,27 +32,22 @@ void tell_of_change(const Log& log, Session& s, const chat::Conversation& conver
 
 }  // namespace
 
-Result<chat::Rendered> Engine::render_chat(chat::RenderArgs args) {
-  args.now = utc_time(clock_->unix_s());
-  return templates_.render(args);
-}
-
-Result<void> Engine::feed_chat(SessionIdx idx, const chat::Conversation& conversation,
-                               const Parts& parts) {
-  Session& s = sessions_[idx];
+Result<void> SessionPool::feed_chat(SessionIdx idx, const chat::Conversation& conversation,
+                                    const Parts& parts) {
+  Session& s = o_.sessions[idx];
   const std::span<const u32> ids = conversation.ids;
   // All that a feed could refuse is asked before anything is dropped.
   TARN_CHECK(check_parts(parts));
-  TARN_CHECK(begin_feed(idx, ids, /*n_kept_max=*/0));
+  TARN_CHECK(begin_feed(s, ids, /*n_kept_max=*/0));
   const auto n_ids = static_cast<u32>(ids.size());
   const auto n_common = static_cast<u32>(
       std::ranges::mismatch(s.tokens.ids.first(s.tokens.n_ids), ids).in2 - ids.begin());
   if (n_common < std::min({s.tokens.n_chat_ids, s.tokens.n_ids, n_ids}))
-    tell_of_change(log_, s, conversation, n_common);
+    tell_of_change(o_.log, s, conversation, n_common);
   // The first input after a restore is one of its own, as in append().
   const bool is_first = s.saved.restored.has_value();
   if (n_common < s.tokens.n_ids) TARN_CHECK(truncate(idx, n_common));
-  TARN_CHECK(cut_approximate(s));
+  TARN_CHECK(kv_.cut_approximate(s));
   s.run.n_evicted = 0;  // what is taken of it again counts
   const u32 n_kept = std::min({n_common, s.sequence.n_slots(), n_ids - std::min(n_ids, 1u)});
   s.generation.reused = {};
