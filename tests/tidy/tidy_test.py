@@ -190,7 +190,7 @@ class TidyTest(unittest.TestCase):
             self.assertRegex(calls, pattern)
 
     def test_the_list_of_offenders_allows_its_count_alone(self):
-        bad = ("tests/bad.cpp", "// Of a group: its bytes.\nint n;\n\n// What a group has.\nint m;\n")
+        bad = ("tests/bad.cpp", "// Of a group: its bytes.\nint n;\n\n// What it has.\nint m;\n")
         for count, expected in ((1, ["comment"]), (2, []), (3, ["comment"])):
             with self.subTest(count=count):
                 offenders = ("tests/tidy/offenders.txt", f"tests/bad.cpp comment {count}\n")
