@@ -95,7 +95,7 @@ bool Admission::give_slots() {
   return false;
 }
 
-// The last token is computed in any case, so no page that ends with it is cut.
+// Looks ahead. The last token is computed in any case, so no page that ends with it is cut.
 void Admission::look_ahead() {
   const auto n_groups = [&](const Session& s) {
     return (s.tokens.n_ids / o_.page_tokens() + 1) * u64{o_.model.spec.n_cache_layers};
@@ -158,7 +158,8 @@ Session* Admission::next_waiting() {
   return at ? &o_.sessions[waiting[*at].session] : nullptr;
 }
 
-// What each of them would find, and whether a prompt that runs is about to compute more of it.
+// Notes what each of them would find, and whether a prompt that runs is about to compute more of
+// it.
 void Admission::note_shared_prefixes(std::span<step::Waiting> waiting) {
   for (step::Waiting& each : waiting) {
     const Session& s = o_.sessions[each.session];
@@ -177,7 +178,7 @@ void Admission::note_shared_prefixes(std::span<step::Waiting> waiting) {
   }
 }
 
-// What was taken of others' pages is given back where the rest finds no room.
+// Starts the session. Pages that it took of others are given back where the rest finds no room.
 bool Admission::start(Session& s) {
   if (s.state == SessionState::generating && s.n_pending() == 0) {  // its logits are wanted again
     if (!kv_.cut(s, s.tokens.n_ids - 1)) return false;
@@ -204,7 +205,7 @@ bool Admission::start(Session& s) {
   return true;
 }
 
-// An interactive session got a place that a background one has.
+// Pauses a background session whose run slot an interactive one got.
 void Admission::pause_background(const Session& admitted) {
   if (admitted.client.priority != Priority::interactive) return;
   while (n_running() > o_.plan.running_max) {

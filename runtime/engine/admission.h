@@ -1,11 +1,11 @@
-// Who runs. A session that has something to do asks for a run slot; give() hands them out, twice in
-// a step. At most running_max sessions have one, and each of those has KV slots for all of its
-// tokens.
+// Decides which sessions run. A session that has something to do asks for a run slot; give() hands
+// them out, twice in a step. At most running_max sessions have one, and each of those has KV slots
+// for all of its tokens.
 //
 //   order    that of step::next_admitted() (step/admission.h); an answer that has begun and lost
 //            its run slot comes first
 //   waiting  a session that waits takes what is there of its prompt while the KV of all before it
-//            has room: no other evicts it meanwhile. What of that lies on the disk is read while
+//            has room: no other evicts it meanwhile. The part on the disk is read while
 //            memory has room (control/look_ahead.h)
 //   pauses   a background session, where an interactive one gets its run slot
 //   no end   where no session runs and what holds the room stays, the one that waits ends with the
@@ -34,21 +34,21 @@ class Admission {
   // would_block where too many wait already, sessions of its tenant among them; the figures say
   // when to try again.
   Result<void> check_queue(const Session& session) const;
-  // The session may have something new to do, or less: give() sees to it.
+  // Notes that the session may have something new to do, or less: give() sees to it.
   void ask(Session& session);
-  // A session has left: another may run.
+  // Notes that a session has left: another may run.
   void note_left() { ++n_asked_; }
-  // True if a session asked, or left, since the last give().
+  // Returns whether a session asked, or left, since the last give().
   bool has_news() const { return n_asked_ != n_seen_; }
   // Gives out run slots while there are any, and looks ahead.
   void give();
   // Sessions whose KV is read ahead, in the order of their turns. They may have ended since.
   std::span<const step::Waiting> looked_ahead() const { return waiting_.first(n_ahead_); }
   bool any_runs() const;
-  // An answer has ended: how long its session had a run slot.
+  // Notes the end of an answer, and how long its session had a run slot.
   void note_end(const Session& session);
 
-  // A time stamp of the use of run slots, and the next one.
+  // Returns a time stamp of the use of run slots, and the next one.
   u64 now() const { return n_given_; }
   u64 next() { return ++n_given_; }
   step::Shares& shares() { return shares_; }  // of tenants

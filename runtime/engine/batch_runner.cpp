@@ -63,7 +63,8 @@ void BatchRunner::add_slice(const step::Slice& slice) {
   (slice.kind == RunKind::decode ? trace.n_decode_rows : trace.n_prefill_rows) += slice.n_rows;
 }
 
-// Where no token between two chosen ones is left, KV is placed without a row.
+// Adds rows of a blend. Where no token between two chosen ones is left, KV is transplanted without
+// a row.
 void BatchRunner::add_blended(const step::Slice& slice, u32 rows_max) {
   step::Batch& batch = executor_.batch();
   Session& s = o_.sessions[slice.session];
@@ -144,8 +145,8 @@ exec::Backend::Traffic BatchRunner::run() {
   return traffic;
 }
 
-// A GPU's part of a clustering is done meanwhile: beside a prompt only what has to be, since what
-// takes longer than the GPU keeps a first token waiting.
+// Runs the layers. A GPU's part of a clustering is done meanwhile: beside a prompt only what has to
+// be, since what takes longer than the GPU keeps a first token waiting.
 bool BatchRunner::run_layers(exec::Backend::Traffic* traffic) {
   StepTrace& trace = current_.trace();
   PhaseTimer timer(trace, Phase::layers, *o_.clock);
@@ -177,8 +178,8 @@ void BatchRunner::drop_ended() {
   }
 }
 
-// False when the device was lost before all were computed. A decode step may be one graph, which
-// ends with its first logits: its KV counts from then on.
+// Returns false when the device was lost before all were computed. A decode step may be one graph,
+// which ends with its first logits: its KV counts from then on.
 bool BatchRunner::run_logits() {
   const step::Batch& batch = executor_.batch();
   StepTrace& trace = current_.trace();
@@ -217,7 +218,7 @@ void BatchRunner::commit_rows() {
   }
 }
 
-// Of a blend.
+// Commits a run of a blend.
 void BatchRunner::commit_part(const step::Run& run) {
   Session& s = session_of(run);
   reuse::Blend* const blend = kv_.blends().of(s);
@@ -229,7 +230,7 @@ void BatchRunner::commit_part(const step::Run& run) {
   is_device ? current_.lose_device(committed.error()) : kv_.lose_chunk(s, committed.error());
 }
 
-// What the session had taken from others it computes now, as if that had not been there.
+// Computes what the session had taken from others, as if that had not been there.
 void BatchRunner::lose_run(const step::Run& run) {
   Session& s = session_of(run);
   const u32 n_taken = s.load.n_taken;

@@ -33,14 +33,15 @@ class Blends {
   // Session's own; nullptr: it has none.
   reuse::Blend* of(const Session& session) const;
   u32 n_free() const;
-  // True if the session's next rows are of its blend.
+  // Returns whether the session's next rows are of its blend.
   bool are_next(const Session& session) const;
-  // True if the session needs a blend, has none, and none is free.
+  // Returns whether the session needs a blend, has none, and none is free.
   bool lacks(const Session& session) const;
-  // False: the session needs a blend, and none is free or the groups that it holds are missing.
+  // Returns false where the session needs a blend, and none is free or the groups that it holds are
+  // missing.
   bool begin(const Session& session);
   void forget(const Session& session);
-  // What is read from the disk while a step computes; nullptr: nothing.
+  // Returns what is read from the disk while a step computes; nullptr: nothing.
   const kv::Sequence* read_ahead() const;
   // Frees those whose session does not go on with them.
   void end_unused(std::span<const Session> sessions);

@@ -25,7 +25,7 @@ class CurrentStep final : public step::StepHost {
   StepTrace& trace() { return trace_; }
   void begin() { trace_ = {.start_ns = o_.clock->now_ns()}; }
 
-  // The GPU is gone: no step does anything any more. Any thread.
+  // Returns whether the GPU is gone: no step does anything any more. Any thread.
   bool device_lost() const { return device_lost_.load(std::memory_order_acquire); }
   void lose_device(const Error& error);
   // Waits for the device; false where it is lost. An error of any kind loses it: which of the
@@ -43,8 +43,8 @@ class CurrentStep final : public step::StepHost {
   bool end_cancelled();
   // From now on tick() ends cancelled sessions, or does not any more.
   void let_abandon(bool may) { may_abandon_ = may; }
-  // The step is wanted while one of its sessions is. One with a row that selects is a single token
-  // of its session, and goes on to its end.
+  // Returns whether the step is still wanted: while one of its sessions is. One with a row that
+  // selects is a single token of its session, and goes on to its end.
   bool tick(step::Pause pause) override;
 
  private:

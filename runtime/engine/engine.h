@@ -54,16 +54,17 @@ class Engine final {
   // For exports, imports and what is to be erased. The engine does nothing else before they end.
   reuse::Archive& archive() { return kv_.archive(); }
 
-  // True if step() would do something.
+  // Returns whether step() would do something.
   bool has_work() const;
-  // One step over what there is to do; a trace with n_rows = 0 if there is nothing. Valid until the
-  // next step.
+  // Runs one step over what there is to do; a trace with n_rows = 0 if there is nothing. Valid
+  // until the next step.
   const StepTrace& step();
   // CurrentStep::at_early_end().
   void at_early_end(void (*fn)(void* context), void* context) {
     current_.at_early_end(fn, context);
   }
-  // The GPU is gone: no step does anything any more, and close() is all that is left. Any thread.
+  // Returns whether the GPU is gone: no step does anything any more, and close() is all that is
+  // left. Any thread.
   bool device_lost() const { return current_.device_lost(); }
 
   // Renders a conversation as the model's template writes it, with the clock's date. On the thread

@@ -1,5 +1,5 @@
-// What the engine itself takes of the plan's regions: sessions, what is sampled from, text. Each
-// struct has one carve(): carve_region() lets the plan count by it, the engine places by it.
+// The engine's own share of the plan's regions: sessions, what is sampled from, text. Each
+// struct has one carve(): carve_region() lets the plan count by it, the engine carves by it.
 #pragma once
 
 #include <algorithm>

@@ -16,7 +16,7 @@ namespace tarn::engine {
 
 using plan::RegionId;
 
-// What is done once: it ends with READY, or with an error and close().
+// The opening, done once: it ends with READY, or with an error and close().
 class Engine::Opening final : private exec::FirstSteps {
  public:
   Opening(Engine& engine, const OpenArgs& args) : e_(engine), args_(args) {}
@@ -61,7 +61,7 @@ Result<void> Engine::open(const OpenArgs& args) {
 
 void Engine::close() {
   kv_.archive().finish_checkpoint();
-  // What manifests name of indexes stays on the disk, and nothing else.
+  // Records of indexes that manifests name stay on the disk, and nothing else.
   for (Session& s : opened_.sessions) {
     if (opened_.plan.tiers.store.keeps && s.state != SessionState::free)
       kv_.selector().forget(s.idx);

@@ -12,9 +12,9 @@
 namespace tarn::engine {
 namespace {
 
-// What a record of `tarn verify` holds for: the tensors' bytes, and all that decides what a step
-// reads, or places. index_delay_tokens says only when an index begins to serve, and trials serve at
-// once.
+// Returns the mark that a record of `tarn verify` holds for: the tensors' bytes, and all that
+// decides what a step reads, or transplants. index_delay_tokens says only when an index begins to
+// serve, and trials serve at once.
 VerifyMark mark_of(const model::Weights& weights, u64 a, u64 b) {
   const std::array<u64, 4> what = {weights.content_hash[0], weights.content_hash[1], a, b};
   const std::array<u8, 32> no_entropy{};  // a mark is the same on every machine

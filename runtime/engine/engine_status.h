@@ -1,4 +1,4 @@
-// What an engine tells of itself: the trace of a step, sums over steps, and the parts it was opened
+// An engine's facts about itself: the trace of a step, sums over steps, and the parts it was opened
 // with. Benches, tests and later the load controller read only this.
 #pragma once
 
@@ -34,7 +34,7 @@ struct PhaseTrace {
   u64 kv_bytes = 0;
 };
 
-// What passed between memory and the store, from the step's begin to its end. Selection reads
+// The traffic between memory and the store, from the step's begin to its end. Selection reads
 // bytes_of_slots = (far slots - cached ones) * slot bytes - bytes_here; this is bytes_sectors, and
 // of bytes_read a sector more for each group, its record's head.
 struct DiskTrace {
@@ -43,7 +43,7 @@ struct DiskTrace {
   u64 bytes_read = 0, bytes_written = 0;
   u64 wait_ns = 0;               // that the step stood still for them
   u64 n_hits = 0, n_waited = 0;  // groups that attention found in memory, or waited for
-  // Of rows that select: slots of groups behind the sinks and before the local window, a head each.
+  // Slots of rows that select, in groups behind the sinks and before the local window, a head each.
   u64 n_far_slots = 0;
   u64 n_cached_slots = 0;                     // of them, in the cache
   u64 n_sector_reads = 0;                     // groups of which sectors were read
@@ -90,12 +90,12 @@ struct EngineStatus {
   const char* isa = "";
   const char* io = "";
   const char* select = "";
-  // What `tarn verify` writes down for this model and these settings. The weights' hash is in it
-  // where a mark is configured, or sessions are kept.
+  // The mark that `tarn verify` writes down for this model and these settings. The weights' hash is
+  // in it where a mark is configured, or sessions are kept.
   VerifyMark select_mark{};
   bool select_verified = false;  // exact, or select.verified is that mark
-  // Of chunks' tokens, how many are computed anew where a request leaves it to the box: 1 without
-  // a record of `tarn verify --reuse`.
+  // The share of chunks' tokens that is computed anew where a request leaves it to the box: 1
+  // without a record of `tarn verify --reuse`.
   f32 blend_share = 1;
   bool model_verified = false;  // the file's SHA-256 is model.sha256
   bool memory_locked = false;
@@ -118,17 +118,17 @@ struct EngineStatus {
   kv::KvStats kv{};
 };
 
-// What `tarn verify --reuse` writes down for this model and share. What is left of a chunk behind
-// its last whole page is computed in any case.
+// Returns what `tarn verify --reuse` writes down for this model and share. What is left of a chunk
+// behind its last whole page is computed in any case.
 VerifyMark blend_mark(const model::Weights& weights, kernels::KvType kv_type, u32 page_tokens,
                       u32 recompute_percent);
 
-// What a step's selection, and its disk, add to its trace.
+// Adds what a step's selection, and its disk, did to its trace.
 void trace_selection(StepTrace* trace, const method::StepParts::Spent& spent,
                      const exec::Backend::Traffic& traffic);
 void trace_disk(DiskTrace* disk, const kv::KvStats& before, const kv::KvStats& after);
-// What the controller learns of a step: reads of the disk, and the time of prompts that were
-// computed alone, with rows enough that it is theirs.
+// Tells the controller what it learns of a step: reads of the disk, and the time of prompts that
+// were computed alone, with rows enough that it is theirs.
 void note_costs(const StepTrace& trace, std::span<const step::Run> runs, const kv::KvStats& before,
                 const kv::KvStats& after, control::Controller* controller);
 

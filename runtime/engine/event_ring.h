@@ -1,10 +1,10 @@
-// What a generation has to say to its reader: tokens, text, the end. Two bounded rings, one of
+// The events of a generation for its reader: tokens, text, the end. Two bounded rings, one of
 // events and one of text bytes, with one writer (the engine thread) and one reader (any thread of
 // the host); the counters are the only thing they share.
 //
 //   when full    the writer asks has_room() before it lets a session decode: a slow reader stops
 //   its own
-//                session and nobody else's
+//                session and no other
 //
 // Invariant: 0 <= written - read <= capacity, for both rings.
 #pragma once
@@ -79,7 +79,7 @@ class EventRing {
     return events_read_.load(std::memory_order_relaxed) !=
            events_written_.load(std::memory_order_acquire);
   }
-  // The next event, or false. Text longer than `text` comes in several events.
+  // Takes the next event, or returns false. Text longer than `text` comes in several events.
   bool pop(Event* event, std::span<char> text);
 
  private:

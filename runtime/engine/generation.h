@@ -23,7 +23,7 @@ struct GenerateParams {
   std::span<const std::string_view> stops{};  // copied
 };
 
-// What the generations of an engine work in, one at a time.
+// The scratch of an engine's generations, used by one at a time.
 struct GenerationScratch {
   const text::Tokenizer* tokenizer = nullptr;
   SampleScratch sample{};
@@ -37,11 +37,11 @@ class Generation {
   Result<void> set_stops(std::span<const std::string_view> stops) { return text_.reset(stops); }
   void begin(const GenerateParams& params, const text::Tokenizer& tokenizer);
 
-  // Whether the reader has left room for a token, or for the end.
+  // Returns whether the reader has left room for a token, or for the end.
   bool has_room(const GenerationScratch& scratch) const;
-  // Whether the row's best token is all that is asked of its logits.
+  // Returns whether the row's best token is all that is asked of its logits.
   bool takes_best() const { return engine::takes_best(sampler); }
-  // The next token; `history` are all tokens of the session, `generated` are its marks.
+  // Draws the next token; `history` are all tokens of the session, `generated` are its marks.
   Result<Sampled> draw(std::span<f32> logits, std::span<const u32> history,
                        const step::GeneratedMarks& generated,
                        const GenerationScratch& scratch) const;
@@ -63,7 +63,7 @@ class Generation {
   u64 turn_ns = 0;      // first place since then; before fed_ns: it had one, or has none yet
   KvReads kv_reads{};
   kv::Reused reused{};  // of what was fed since the last end
-  // What the first draws come to, whatever the logits say (lab::Probe); lent until the end.
+  // The results of the first draws, whatever the logits say (lab::Probe); lent until the end.
   std::span<const u32> forced{};
 
  private:

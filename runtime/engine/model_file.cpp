@@ -122,7 +122,8 @@ Result<void> check_cpus(std::span<const u32> cpus) {
 constexpr const char* kNoGpuLent =
     "the engine was lent no GPU with its kernels: choose the device \"cpu\" or \"auto\"";
 
-// The GPU that the configuration wants and that has kernels here, or the CPU and on `log` why.
+// Returns the GPU that the configuration wants and that has kernels here, or the CPU and on `log`
+// why.
 Result<DeviceFacts> wanted_device(const OpenArgs& args) {
   const std::string_view wanted = args.config.device.data();
   if (args.target != nullptr) return wanted == "cpu" ? DeviceFacts{} : *args.target;
@@ -143,7 +144,8 @@ Result<DeviceFacts> wanted_device(const OpenArgs& args) {
   return choice.facts;
 }
 
-// What a GPU does not compute of this, or does not choose where the plan has KV in its memory.
+// Refuses what a GPU does not compute of this, or does not choose where the plan has KV in its
+// memory.
 Result<void> gpu_runs(const plan::Inputs& inputs) {
   TARN_CHECK(exec::gpu_can_run(*inputs.model, *inputs.config));
   const Result<void> can_select = exec::gpu_can_select(inputs.config->select);
@@ -153,8 +155,8 @@ Result<void> gpu_runs(const plan::Inputs& inputs) {
   return can_select;
 }
 
-// Where this model runs. "auto" is whatever works: what the GPU's kernels do not compute, the CPU
-// does; "cuda" is refused with the reason.
+// Returns where this model runs. "auto" is whatever works: what the GPU's kernels do not compute,
+// the CPU does; "cuda" is refused with the reason.
 Result<DeviceFacts> chosen_device(const plan::Inputs& inputs, const OpenArgs& args) {
   const DeviceFacts wanted = inputs.device;
   if (wanted.kind == DeviceKind::cpu) return wanted;

@@ -1,4 +1,5 @@
-// What an engine reads of a model's file while it is opened, and the plan that follows from it.
+// The parts of a model's file that an engine reads while it is opened, and the plan that follows
+// from them.
 #pragma once
 
 #include <span>
@@ -14,8 +15,8 @@ namespace tarn::engine {
 
 IoKind io_kind(const Config& config);
 
-// What is needed only until the weights are in: the file, its directory, the io backend. One
-// reservation whose untouched part costs nothing; given back before READY.
+// The parts that are needed only until the weights are in: the file, its directory, the io backend.
+// One reservation whose untouched part costs nothing; given back before READY.
 class ModelFile {
  public:
   ModelFile() = default;
@@ -27,7 +28,7 @@ class ModelFile {
   // Compares the whole file with model.sha256, before anything is computed from its weights. False:
   // the key is not set.
   Result<bool> check_sha256(const OpenArgs& args, std::span<std::byte> window, const Log& log);
-  // How the file with kept sessions is cut, if there is one.
+  // Returns how the file with kept sessions is cut, if there is one.
   Result<store::Cut> store_cut(const OpenArgs& args);
 
   IoBackend& io() { return *io_.backend; }
@@ -36,8 +37,8 @@ class ModelFile {
   const model::GgufFile& gguf() const { return gguf_; }
   const model::ModelDescription& description() const { return description_; }
   const chat::TemplateSources& templates() const { return templates_; }
-  // The file's name without its folder; of a file that has none, a memory's, what the model calls
-  // itself.
+  // Returns the file's name without its folder; of a file that has none, a memory's, what the model
+  // calls itself.
   FixedText<reuse::kManifestModelBytesMax> name();
 
  private:
@@ -63,10 +64,11 @@ struct WorkerCpus {
   explicit WorkerCpus(const OpenArgs& args);
 };
 
-// The device that the model runs on is chosen here: "auto" is whatever computes it.
+// Chooses the device that the model runs on: "auto" is whatever computes it.
 Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_workers);
 
-// What the KV of this engine is of. What no later opening may find needs no hash of the model.
+// Returns what the KV of this engine is of. What no later opening may find needs no hash of the
+// model.
 Result<reuse::KvIdentity> kv_identity(const model::LoadedModel& model, const plan::Plan& plan,
                                       u32 kv_type, u32 numerics_id);
 

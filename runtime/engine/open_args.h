@@ -1,4 +1,5 @@
-// What an engine is opened with, the system's GPU for it, and the plan that opening would reserve.
+// The arguments of opening an engine, the system's GPU for it, and the plan that opening would
+// reserve.
 #pragma once
 
 #include <span>
@@ -37,7 +38,7 @@ struct OpenArgs {
   void* progress_context = nullptr;
 };
 
-// How a configuration wants its GPU opened.
+// Returns how a configuration wants its GPU opened.
 DeviceOpenArgs device_open_args(const Config& config);
 
 // The system's GPU, opened for an engine that may use one; outlives it.

@@ -1,4 +1,4 @@
-// What an engine was opened with. Fixed from open() to close(); its parts read it.
+// The facts that an engine was opened with. Fixed from open() to close(); its parts read it.
 //
 //   thread   any: nothing here changes but the sessions, and those are the engine's thread's
 //   memory   the engine's regions, lent from open() to close()

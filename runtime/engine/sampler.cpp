@@ -73,7 +73,7 @@ void report_top(const SampleArgs& args, f64 log_sum, Sampled& sampled) {
   }
 }
 
-// How many of the best-first candidates survive top-p and min-p; weights[i] = exp((l_i - l_0)).
+// Counts the best-first candidates that survive top-p and min-p; weights[i] = exp((l_i - l_0)).
 u64 cut_tail(const SamplerParams& params, std::span<const kernels::Candidate> best, f64 mass_all) {
   u64 n = best.size();
   const f64 first = best[0].logit;

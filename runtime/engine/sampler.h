@@ -45,7 +45,8 @@ struct SamplerParams {
   bool wants_logprob = true;  // of the chosen token; without it a greedy step needs no logits
 };
 
-// Whether the highest logit alone decides and nothing else is asked: sample_best() is enough.
+// Returns whether the highest logit alone decides and nothing else is asked: sample_best() is
+// enough.
 bool takes_best(const SamplerParams& params);
 
 // Returns invalid_request about a field of a call, by its name in tarn.h.
@@ -83,7 +84,8 @@ struct SampleArgs {
 
 // not_finite if a logit is NaN or +inf, or if none is left to choose from.
 Result<Sampled> sample(const SampleArgs& args);
-// The same token, for parameters that take the best, from a row's summary; without a logprob.
+// Samples the same token, for parameters that take the best, from a row's summary; without a
+// logprob.
 Result<Sampled> sample_best(const kernels::LogitsSummary& summary);
 
 }  // namespace tarn::engine

@@ -37,13 +37,13 @@ class Turns {
 
   // Tokens up to the last one that was fed; what follows was generated.
   u32 n_fed() const { return n_fed_; }
-  // Where what was fed since a token was generated begins.
+  // Returns where what was fed since a token was generated begins.
   u32 input_begin() const { return n_answers_ == 0 ? 0 : answers_[n_answers_ - 1].end; }
 
   using Answer = reuse::ManifestAnswer;
-  // The last ones with an input behind them, in order.
+  // Returns the last ones with an input behind them, in order.
   std::span<const Answer> answers() const { return std::span(answers_).first(n_answers_); }
-  // Of a session that was kept: as it was there.
+  // Restores what a kept session had.
   void restore(u32 n_fed, std::span<const Answer> answers) {
     n_fed_ = n_fed;
     n_answers_ = 0;
@@ -56,14 +56,14 @@ class Turns {
     if (n_ids != n_fed_) add({.begin = n_fed_, .end = n_ids});
     n_fed_ = n_ids + n;
   }
-  // The session has its first n_ids tokens only.
+  // Keeps the first n_ids tokens only.
   void truncate(u32 n_ids) {
     n_fed_ = std::min(n_fed_, n_ids);
     for (; n_answers_ > 0 && n_ids <= answers_[n_answers_ - 1].end; --n_answers_) {
       n_fed_ = std::min(n_ids, answers_[n_answers_ - 1].begin);
     }
   }
-  // All of its n_ids tokens are one input.
+  // Makes all of its n_ids tokens one input.
   void start_over(u32 n_ids) {
     n_fed_ = n_ids;
     n_answers_ = 0;
@@ -94,7 +94,7 @@ struct Tokens {
   bool has_told_of_chat = false;  // that such a one was not the beginning of the next
 
   void reset() { *this = {.ids = ids, .generated = generated}; }
-  // The copy's memory holds the source's ids and marks afterwards.
+  // Copies the source; the memory holds the source's ids and marks afterwards.
   void copy_from(const Tokens& source) {
     Tokens copy = source;
     copy.ids = ids;
@@ -155,7 +155,7 @@ struct RunSlot {
   u32 n_evicted = 0;         // KV slots that it had when others needed the room
 
   void reset(u64 now) { *this = {.used_at = now}; }
-  // The copy waits for a run slot of its own; its KV was the source's.
+  // Makes the copy wait for a run slot of its own; its KV was the source's.
   void copy_from(const RunSlot& source) { n_evicted = source.n_evicted; }
   void truncate(u32 n_slots) { n_evicted = std::min(n_evicted, n_slots); }
   void leave() {
@@ -232,7 +232,8 @@ struct Session {
   bool has_begun() const { return state == SessionState::generating && generation.n_generated > 0; }
   bool is_admitted() const { return run.is_admitted; }
   bool waits() const { return is_busy() && !run.is_admitted; }
-  // The chunks whose KV comes next, or after some rows; where every row's logits are wanted, none.
+  // Returns the chunks whose KV comes next, or after some rows; where every row's logits are
+  // wanted, none.
   std::span<const reuse::Chunk> chunks_ahead() const {
     if (watch.fn != nullptr) return {};
     return approx.chunks.behind(sequence.n_slots());
@@ -244,12 +245,13 @@ struct Session {
     if (state != SessionState::generating) return 0;
     return generation.has_room(scratch) ? n_pending() : 0;
   }
-  // Whether a cancel can be carried out now: a generation's end has to find room.
+  // Returns whether a cancel can be carried out now: a generation's end has to find room.
   bool can_cancel(const GenerationScratch& scratch) const {
     if (state == SessionState::computing) return true;
     return state == SessionState::generating && generation.has_room(scratch);
   }
-  // Of what was fed last, tokens stay that were computed before this step.
+  // Ends a cancelled session. Of what was fed last, tokens stay that were computed before this
+  // step.
   void end_cancelled(Finish reason, const GenerationScratch& scratch);
   void finish(Finish reason, const Error* error, const GenerationScratch& scratch);
   // Ends what it does, with this error.
@@ -258,7 +260,7 @@ struct Session {
     state = SessionState::idle;
     run.leave();
   }
-  // Where all of its input is computed it is idle.
+  // Makes the session idle where all of its input is computed.
   void end_input() {
     if (state != SessionState::computing || n_computable() > 0) return;
     rest();
@@ -275,15 +277,17 @@ struct Session {
     approx.chunks.truncate(n);
   }
 
-  // An idle session without tokens; `now` in admissions. Its client and name are the caller's.
+  // Makes it an idle session without tokens; `now` in admissions. Its client and name are the
+  // caller's.
   void reset(const text::Tokenizer& tokenizer, u64 now);
   // Takes the source's tokens, client and error; the caller copies KV and index.
   void copy_from(const Session& source);
-  // The first n tokens stay, as if no more had been fed; its KV is the caller's.
+  // Keeps the first n tokens, as if no more had been fed; its KV is the caller's.
   void truncate(u32 n);
 };
 
-// An answer that has begun comes before others, interactive work before background work.
+// Returns whether `a` comes first: an answer that has begun before others, interactive work before
+// background work.
 bool comes_before(const Session& a, const Session& b);
 
 }  // namespace tarn::engine

@@ -8,7 +8,7 @@ namespace tarn::engine {
 
 using step::Priority;
 
-// Of KV that was just taken: the first n_slots stay, or the whole pages of them.
+// Cuts KV that was just taken to its first n_slots, or the whole pages of them.
 void SessionKv::cut_taken(Session& s, u32 n_slots) {
   if (cache_.truncate(s.sequence, n_slots)) return;
   const u32 page_tokens = o_.page_tokens();
@@ -16,9 +16,9 @@ void SessionKv::cut_taken(Session& s, u32 n_slots) {
   TARN_ASSERT(is_cut);  // between two pages
 }
 
-// The pages of its first n_ids tokens that somebody has computed already. Not where every row's
-// logits are wanted, and not behind KV that does not follow from its tokens. The last token's row
-// is computed in any case: its logits are wanted. An index may know of a tail that is not full.
+// Takes the pages of its first n_ids tokens that are computed already. Not where every row's logits
+// are wanted, and not behind KV that does not follow from its tokens. The last token's row is
+// computed in any case: its logits are wanted. An index may know of a tail that is not full.
 void SessionKv::take_prefix(Session& s, u32 n_ids) {
   const u32 page_tokens = o_.page_tokens(), n_had = s.sequence.n_slots();
   const u32 n_before = std::max(n_had, s.run.n_evicted);  // its own KV is not reused
@@ -32,7 +32,7 @@ void SessionKv::take_prefix(Session& s, u32 n_ids) {
   if (s.load.n_from_disk_max != kNoSlot) s.load.n_from_disk_max -= reused.n_from_disk;
   if (s.sequence.n_slots() == n_ids) {
     const bool is_here = cache_.prefixes().is_here(s.sequence, n_ids / page_tokens - 1);
-    cut_taken(s, is_here ? n_ids - 1 : n_ids - page_tokens);  // nobody waits for the disk
+    cut_taken(s, is_here ? n_ids - 1 : n_ids - page_tokens);  // no row waits for the disk
   }
   const u32 n_taken = std::max(s.sequence.n_slots(), n_before) - n_before;
   reused.n_from_disk = std::min(reused.n_from_disk, n_taken);
@@ -68,7 +68,7 @@ void SessionKv::decide_loading(Session& s) {
               s.idx, n_disk, decision.compute_s, decision.load_s);
 }
 
-// How fast the disk is now is known by it. Its own tail stays.
+// Learns by a read how fast the disk is now. The session's own tail stays.
 void SessionKv::probe_disk(Session& s, u32 n_ids) {
   const u32 page_tokens = o_.page_tokens(), n_had = s.sequence.n_slots();
   if (n_had % page_tokens != 0) return;
@@ -81,7 +81,8 @@ void SessionKv::probe_disk(Session& s, u32 n_ids) {
   cut_taken(s, n_had);
 }
 
-// The ids whose pages are looked for lie behind the session's own meanwhile.
+// Decides the share of chunks. The ids whose pages are looked for lie behind the session's own
+// meanwhile.
 void SessionKv::decide_share(Session& s, std::span<const reuse::ChunkSpan> chunks,
                              std::span<const u32> ids, u32 begin) {
   const std::optional<u32> bos = o_.text.tokenizer().first_token();
@@ -129,7 +130,7 @@ void SessionKv::lose(Session& s) {
   s.run.is_admitted = s.run.is_admitted && s.sequence.reserve(s.n_pending());
 }
 
-// What is lost meanwhile is computed anew. A cut within a shared group takes one more.
+// Cuts the KV. What is lost meanwhile is computed anew. A cut within a shared group takes one more.
 Result<void> SessionKv::cut(Session& s, u32 n_slots) {
   archive_.drop(s.saved);  // its pages are about to be others
   blends_.forget(s);
@@ -193,7 +194,7 @@ bool SessionKv::reserve(Session& s) {
   return kv::KvCache::reserve_slots(s.sequence, s.tokens.n_ids) && blends_.begin(s);
 }
 
-// Of a chunk that is blended into this session's prompt.
+// Loses a chunk that is blended into this session's prompt.
 void SessionKv::lose_chunk(Session& s, const Error& error) {
   reuse::Blend* const blend = blends_.of(s);
   if (blend != nullptr && blend->lose_chunk()) return;
@@ -225,7 +226,7 @@ bool SessionKv::take_room(const Session& needs) {
   return holder != nullptr;
 }
 
-// Whose KV is given up next for this session's; nullptr: nobody's.
+// Returns the session whose KV is evicted next for this one's; nullptr: none.
 Session* SessionKv::room_holder(const Session& needs) {
   Session *idle = nullptr, *waits = nullptr, *runs = nullptr;
   for (Session& s : o_.sessions) {

@@ -1,4 +1,4 @@
-// What becomes of the KV of sessions: it is taken from others' pages, reserved, committed, cut,
+// The KV of sessions: it is taken from others' pages, reserved, committed, cut,
 // lost, and evicted where another session needs the room.
 //
 //   room     KV of sessions without a run slot is evicted for one that needs room: of idle ones,
@@ -35,7 +35,7 @@ class SessionKv {
   const reuse::Archive& archive() const { return archive_; }
   method::Selector& selector() { return selector_; }
   const method::Selector& selector() const { return selector_; }
-  // The parts that attention reads: full attention needs no method.
+  // Returns the parts that attention reads: full attention needs no method.
   kv::PartSource& parts() {
     return o_.select.is_full() ? static_cast<kv::PartSource&>(whole_parts_) : selector_.parts();
   }

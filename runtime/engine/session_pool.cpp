@@ -10,12 +10,13 @@
 namespace tarn::engine {
 namespace {
 
-// The call does not fit what the session does now.
+// Refuses a call that does not fit what the session does now.
 Unexpected not_now(const char* hint) {
   return fail({.status = Status::invalid_request, .reason = Reason::wrong_state, .hint = hint});
 }
 
-// The tokenizer puts BOS in front of a text, and the text may begin with it, too.
+// Returns whether BOS stands twice: the tokenizer puts it in front of a text, and the text may
+// begin with it, too.
 bool has_two_bos(std::span<const u32> ids, std::optional<text::TokenId> bos) {
   return bos && ids.size() >= 2 && ids[0] == *bos && ids[1] == *bos;
 }
@@ -31,7 +32,7 @@ Result<void> check_ids(const model::ModelSpec& spec, std::span<const u32> ids) {
   return {};
 }
 
-// Returns that of its tenant's other sessions, or one that nobody has.
+// Returns that of its tenant's other sessions, or one that no session has.
 u32 SessionPool::tenant_idx_of(const Session& s) const {
   const auto others = [&](auto&& is) {
     return std::ranges::find_if(o_.sessions, [&](const Session& other) {

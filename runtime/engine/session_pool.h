@@ -26,7 +26,7 @@ Result<void> check_ids(const model::ModelSpec& spec, std::span<const u32> ids);
 
 struct SessionArgs {
   // Text of any length; empty: the default one. Sessions of one tenant reuse each other's KV, and
-  // nobody else's; names of saved sessions are its own too.
+  // no other KV; names of saved sessions are its own too.
   std::string_view tenant{};
   step::Priority priority = step::Priority::interactive;
 };
@@ -76,11 +76,11 @@ class SessionPool {
   };
   Result<Restored> restore(std::string_view name, const SessionArgs& args = {});
 
-  // Any thread. On a CPU what runs now ends in front of the step's next tasks: its end is told at
-  // once, its rows of the step count for nothing, and the step stops half way where nobody else's
-  // are in it. On a GPU, and where the step begins or ends an index's clustering for the session,
-  // it ends with the step. What is fed or begun later is not touched; what a cancelled prefill has
-  // not computed is dropped, what was there before it stays.
+  // Cancels what runs now, from any thread. On a CPU it ends in front of the step's next tasks: its
+  // end is told at once, its rows of the step count for nothing, and the step stops half way where
+  // no other session's are in it. On a GPU, and where the step begins or ends an index's clustering
+  // for the session, it ends with the step. What is fed or begun later is not touched; what a
+  // cancelled prefill has not computed is dropped, what was there before it stays.
   void request_cancel(SessionIdx idx) { o_.sessions[idx].cancel.store(true); }
   // Before a close: there are no checkpoints from now on either. The one on disk is to be restored,
   // not what the cancel leaves.

@@ -15,7 +15,7 @@ std::string_view policy_of(const store::Key& selection) {
   return {reinterpret_cast<const char*>(&selection), sizeof selection};
 }
 
-// The last answers, and where what was generated behind the last input begins.
+// Notes the last answers, and where what was generated behind the last input begins.
 void note_answers(const step::GeneratedMarks& generated, reuse::SessionView& view) {
   const auto n_ids = static_cast<u32>(view.ids.size());
   view.n_fed = n_ids;
@@ -146,8 +146,8 @@ Result<void> SessionPool::restore_from(Session& s, const reuse::Archive::Found& 
   return {};
 }
 
-// What a session whose KV is all there chooses by. False where the manifest does not say so, or
-// says what cannot be, or an engine that chooses otherwise has written it.
+// Restores what a session whose KV is all there chooses by. False where the manifest does not say
+// so, or says what cannot be, or an engine that chooses otherwise has written it.
 bool SessionPool::restore_index(Session& s, const reuse::Manifest& manifest) {
   if (manifest.index.empty() || manifest.policy != policy_of(o_.selection_key)) return false;
   const reuse::ManifestIndex& index = manifest.index[0];

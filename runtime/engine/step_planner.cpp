@@ -38,7 +38,8 @@ std::optional<u32> StepPlanner::n_rows_of(Session& s) {
   return std::min(n_rows, blend->n_ready(Blends::target_of(s)));
 }
 
-// A session that has come to chunks without a blend gives its run slot back, and asks for another.
+// Returns the ready sessions. A session that has come to chunks without a blend gives its run slot
+// back, and asks for another.
 std::span<Ready> StepPlanner::ready() {
   u32 n = 0;
   for (Session& s : o_.sessions) {
