@@ -24,7 +24,7 @@ struct SessionsMemory {
   std::span<step::Ready> ready;                // [n_sessions], of a step
   std::span<step::Slice> slices;               // [n_sessions], of a step
   std::span<step::ShareRing::Account> shares;  // [n_sessions, step::Shares::kAccounts]
-  std::span<step::Waiting> waiting;            // [n_sessions], for a place
+  std::span<step::Waiting> waiting;            // [n_sessions], for a run slot
   std::span<u32> n_running;                    // [n_sessions], by tenant
   static SessionsMemory carve(Carver& carver, u32 n_sessions, u32 context_tokens);
   // Session i, with its ids and events.

@@ -45,7 +45,7 @@ struct DoneEvent {
   Reason reason = Reason::none;
   u32 n_tokens = 0;
   u64 prefill_ns = 0;
-  u64 wait_ns = 0;  // of it: until the session had a place
+  u64 wait_ns = 0;  // of it: until the session had a run slot
   u64 decode_ns = 0;
   KvReads kv_reads{};
   kv::Reused reused{};

@@ -60,7 +60,7 @@ class Generation {
   u32 n_generated = 0;
   u64 deadline_ns = 0;  // 0: none
   u64 fed_ns = 0;       // first feed since the last end; 0: none
-  u64 turn_ns = 0;      // first place since then; before fed_ns: it had one, or has none yet
+  u64 turn_ns = 0;      // first run slot since then; before fed_ns: had one, or has none yet
   KvReads kv_reads{};
   kv::Reused reused{};  // of what was fed since the last end
   // The results of the first draws, whatever the logits say (lab::Probe); lent until the end.

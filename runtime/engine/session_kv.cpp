@@ -114,8 +114,8 @@ void SessionKv::commit(Session& s, u32 n_rows) {
 
 // Part of the session's KV could not be read back. The KV before it stays, and so do the tokens:
 // the next generation computes them anew. Where rows select, no KV stays, since an index is made of
-// exact KV alone. It keeps its place while there is room for its tokens: others may hold the groups
-// that it shared with them.
+// exact KV alone. It keeps its run slot while there is room for its tokens: others may hold the
+// groups that it shared with them.
 void SessionKv::lose(Session& s) {
   blends_.forget(s);
   const u32 n_slots = s.sequence.n_slots();

@@ -94,7 +94,7 @@ TEST_CASE("an answer's end says how long its prompt waited for a place") {
       }
     }
   }
-  CHECK(wait_ns[0] * 2 < prefill_ns[0]);  // it had its place at once
+  CHECK(wait_ns[0] * 2 < prefill_ns[0]);  // it had its run slot at once
   CHECK(wait_ns[1] > prefill_ns[0] / 2);  // behind the first one's answer
   CHECK(wait_ns[1] < prefill_ns[1]);
 }
@@ -194,7 +194,7 @@ TEST_CASE("an answer ends at its deadline, begun or not") {
   CHECK(test::read_all(engine, runs).tokens.size() == 60);
 }
 
-// Which of the sessions get a place, in order, when `n` of them run at a time.
+// Which of the sessions get a run slot, in order, when `n` of them run at a time.
 std::vector<SessionIdx> order_of_places(Engine& engine) {
   std::vector<SessionIdx> order;
   while (engine.has_work()) {
