@@ -72,7 +72,6 @@ class Executor {
   step::Batch batch_{};
   ForwardArgs forward_{};
   std::span<u32> logit_rows_{};  // [rows_max]
-  step::KvWatch watch_{};        // lab::Probe's
 };
 
 }  // namespace tarn::exec

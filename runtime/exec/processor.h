@@ -19,6 +19,7 @@
 #include "runtime/exec/cpu/attention_memory.h"
 #include "runtime/exec/forward.h"
 #include "runtime/exec/gpu/regions.h"
+#include "runtime/exec/host_rows.h"
 #include "runtime/exec/step_memory.h"
 #include "runtime/kv/numerics.h"
 #include "runtime/kv/parts/part_source.h"
@@ -104,6 +105,8 @@ class Processor {
   // Whatever a first step would load or capture is there from now on.
   virtual Result<void> warm_up(const StepCapture& capture, FirstSteps& steps) = 0;
   virtual ProcessorFacts facts() const = 0;
+  // Returns how a measurement makes and sees rows between the ops.
+  virtual HostRows& host_rows() = 0;
   // Gives the engine up, which is lost with its device.
   virtual void give_up() = 0;
   // Called by any thread, when no step runs.

@@ -2,8 +2,7 @@
 // Only K and V are made up. RoPE, conversion, groups, commit and spilling are those of a step, and
 // an index is made as after a prefill.
 //
-// On a GPU the host makes the rows in the buffer of a step's logits, which no op reads between
-// steps, and copies them to the ops' input. Rows that a step computed come back by the same buffer.
+// Where the host makes the rows, and how they come to the ops, exec::HostRows knows.
 #include <algorithm>
 #include <atomic>
 
@@ -14,9 +13,7 @@ namespace tarn::lab {
 
 using engine::Session;
 using step::from_row;
-using step::KvRows;
 using step::KvWatch;
-using step::Rows;
 
 namespace {
 
@@ -24,23 +21,10 @@ constexpr u32 kRowsPerTask = 16;
 
 }  // namespace
 
-struct Probe::FillPlaces {
-  Rows q, k, v;         // for the ops, in the backend's space
-  Rows made_k, made_v;  // on the host
-};
-
-// Rows of so many f32 that the host's side of a GPU holds at a time.
-u32 Probe::host_rows_max(u64 width) const {
-  if (!engine_.status_.on_gpu) return engine_.opened_.plan.rows_max;  // they are made in place
-  const u64 n =
-      engine_.opened_.plan.logit_rows_max * u64{engine_.opened_.model.spec.n_vocab} / width;
-  return static_cast<u32>(std::min<u64>(n, engine_.opened_.plan.rows_max));
-}
-
 Result<void> Probe::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch rows) {
   const model::ModelSpec& spec = engine_.opened_.model.spec;
   const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
-  const u32 rows_max = host_rows_max(2 * d_kv);
+  const u32 rows_max = engine_.homes_.processor().host_rows().rows_max(2 * d_kv);
   if (rows_max == 0) {
     return fail({.status = Status::unsupported,
                  .hint = "rows of K and V are longer than this model's logits, which is where a "
@@ -63,26 +47,6 @@ Result<void> Probe::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch ro
   return {};
 }
 
-// Where the rows of a step lie for its ops, and where they are made.
-Probe::FillPlaces Probe::fill_places(u32 n) const {
-  const model::ModelSpec& spec = engine_.opened_.model.spec;
-  const u64 d_q = u64{spec.n_heads} * spec.head_dim;
-  const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
-  const Rows qkv = engine_.executor_.forward_.buffers.qkv;
-  if (!engine_.status_.on_gpu) {
-    const Rows k{qkv.data + d_q, qkv.stride}, v{k.data + d_kv, qkv.stride};
-    return {.q = qkv, .k = k, .v = v, .made_k = k, .made_v = v};
-  }
-  // K and V of all rows side by side behind the queries of all, so that one copy takes them.
-  const Rows k{qkv.data + n * d_q, 2 * d_kv},
-      made{engine_.executor_.args_.host_logits.data, 2 * d_kv};
-  return {.q = {qkv.data, d_q},
-          .k = k,
-          .v = {k.data + d_kv, k.stride},
-          .made_k = made,
-          .made_v = {made.data + d_kv, made.stride}};
-}
-
 Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   engine::Engine& e = engine_;
   const auto moved_before = e.kv_.cache().stats();
@@ -93,7 +57,8 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   TARN_CHECK(e.kv_.cache().reserve_frames(s.sequence, n));
   e.kv_.cache().plan_step({});  // nothing is read: no part of the KV is loaded
   e.executor_.forward_.backend->begin_step(e.executor_.batch_);
-  const FillPlaces at = fill_places(n);  // RoPE turns the queries too; nothing reads them
+  exec::HostRows& host = e.homes_.processor().host_rows();
+  const exec::HostRows::Made made = host.made(n);  // RoPE turns the queries too; nothing reads them
   const u32 first_slot = s.sequence.n_slots();
   const u32 n_tasks = static_cast<u32>(ceil_div(n, kRowsPerTask));
   for (u32 layer = 0; layer < e.opened_.model.spec.n_cache_layers; ++layer) {
@@ -103,17 +68,12 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
       source.rows(source.context, {.cache_layer = layer,
                                    .first_slot = first_slot + row,
                                    .n = std::min(kRowsPerTask, n - row),
-                                   .k = from_row(at.made_k, row),
-                                   .v = from_row(at.made_v, row)});
+                                   .k = from_row(made.host_k, row),
+                                   .v = from_row(made.host_v, row)});
     });
-    if (at.made_k.data != at.k.data) {
-      e.homes_.gpu().device().copy_in(
-          DevicePtr<f32>(at.k.data).as<std::byte>(),
-          std::as_bytes(std::span(at.made_k.data, n * at.made_k.stride)),
-          e.homes_.gpu().device().stream(StreamId::compute));
-    }
-    e.executor_.forward_.backend->rope(at.q, at.k, n);
-    e.executor_.forward_.backend->kv_append(e.executor_.batch_, layer, at.k, at.v);
+    host.hand_over(made, n);
+    e.executor_.forward_.backend->rope(made.q, made.k, n);
+    e.executor_.forward_.backend->kv_append(e.executor_.batch_, layer, made.k, made.v);
   }
   TARN_CHECK(fill_arrived());
   s.sequence.commit(n);  // without a key: the tokens do not tell what is in these groups
@@ -131,34 +91,7 @@ Result<void> Probe::fill_arrived() {
 }
 
 void Probe::watch_kv(KvWatch watch) {
-  engine_.executor_.watch_ = watch;
-  KvWatch& shown = engine_.executor_.batch_.kv_watch;
-  shown = watch;
-  if (engine_.status_.on_gpu && watch.rows != nullptr) shown = {&Probe::copy_out, &engine_};
-}
-
-// Shows copies of a GPU's rows: q, k and v of a row lie side by side there.
-void Probe::copy_out(void* engine, const KvRows& rows) {
-  engine::Engine& e = *static_cast<engine::Engine*>(engine);
-  const u64 width = rows.q.stride;
-  const u32 n_max = Probe(e).host_rows_max(width);
-  for (u32 begin = 0; n_max > 0 && begin < rows.n; begin += n_max) {
-    const u32 n = std::min(n_max, rows.n - begin);
-    const Rows q{e.executor_.args_.host_logits.data, width};
-    const Rows k{q.data + (rows.k.data - rows.q.data), width};
-    const Rows v{q.data + (rows.v.data - rows.q.data), width};
-    e.homes_.gpu().device().copy_out(std::as_writable_bytes(std::span(q.data, n * width)),
-                                     DevicePtr<f32>(from_row(rows.q, begin).data).as<std::byte>(),
-                                     e.homes_.gpu().device().stream(StreamId::compute));
-    if (e.device_lost() || !e.current_.device_works()) return;
-    e.executor_.watch_.rows(e.executor_.watch_.context, {.session = rows.session,
-                                                         .cache_layer = rows.cache_layer,
-                                                         .first_slot = rows.first_slot + begin,
-                                                         .n = n,
-                                                         .k = k,
-                                                         .v = v,
-                                                         .q = q});
-  }
+  engine_.executor_.batch_.kv_watch = engine_.homes_.processor().host_rows().shown_to(watch);
 }
 
 }  // namespace tarn::lab

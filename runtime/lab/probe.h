@@ -75,12 +75,8 @@ class Probe {
   f64 recall(const RecallArgs& args) const;
 
  private:
-  struct FillPlaces;
-  FillPlaces fill_places(u32 n) const;
-  u32 host_rows_max(u64 width) const;
   Result<void> fill_rows(engine::Session& session, u32 n, step::KvWatch source);
   Result<void> fill_arrived();
-  static void copy_out(void* engine, const step::KvRows& rows);
 
   engine::Engine& engine_;
 };

@@ -33,6 +33,7 @@ Result<StepSetup> CpuProcessor::open(const model::Weights& weights, Rows host_lo
                  .attention = AttentionMemory::carve(attention, spec, args_.attention),
                  .parts = args_.parts,
                  .watched = watched_});
+  host_rows_.open(memory.step, args_.rows_max);
   return StepSetup{.backend = &backend_,
                    .step = memory.step,
                    .rows = memory.rows,

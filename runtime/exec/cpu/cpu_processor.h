@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/exec/cpu/cpu_backend.h"
+#include "runtime/exec/cpu/host_rows.h"
 #include "runtime/exec/processor.h"
 
 namespace tarn::exec {
@@ -24,6 +25,7 @@ class CpuProcessor final : public Processor {
   Result<StepSetup> open(const model::Weights& weights, Rows host_logits) override;
   Result<void> warm_up(const StepCapture&, FirstSteps&) override { return {}; }
   ProcessorFacts facts() const override { return {.numerics_id = kv::kCpuNumericsId}; }
+  HostRows& host_rows() override { return host_rows_; }
   void give_up() override { watched_.give_up(); }
   void close() override { watched_ = {}; }
 
@@ -32,6 +34,7 @@ class CpuProcessor final : public Processor {
   WatchedDevice watched_{};
   Carver sampling_{};
   CpuBackend backend_{};
+  CpuHostRows host_rows_{};
 };
 
 }  // namespace tarn::exec

@@ -144,12 +144,18 @@ Result<void> GpuProcessor::measure_memory() {
   return {};
 }
 
-Result<StepSetup> GpuProcessor::open(const model::Weights& weights, Rows) {
+Result<StepSetup> GpuProcessor::open(const model::Weights& weights, Rows host_logits) {
   const model::ModelSpec& spec = *args_.spec;
   kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot, weights.rope_factors,
                             host().rows.inv_freq.data());
   backend_args_.quantizes = has_quantized_layers(weights);
   TARN_CHECK(backend_.open(backend_args_));
+  host_rows_.open({.device = args_.device,
+                   .backend = &backend_,
+                   .memory = memory_.regions().step.step,
+                   .rows_max = args_.rows_max,
+                   .buffer = host_logits,
+                   .n_buffer_rows = args_.gpu.logit_rows_max});
   const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
   return StepSetup{.backend = &backend_,
                    .step = memory_.regions().step.step,

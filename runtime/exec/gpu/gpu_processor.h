@@ -8,6 +8,7 @@
 #include "runtime/arena/pinned_reserve.h"
 #include "runtime/exec/gpu/arena_reach.h"
 #include "runtime/exec/gpu/gpu_backend.h"
+#include "runtime/exec/gpu/host_rows.h"
 #include "runtime/exec/gpu/memory.h"
 #include "runtime/exec/processor.h"
 
@@ -39,6 +40,7 @@ class GpuProcessor final : public Processor {
   // the driver may need more memory for it; holds what it took against its limit.
   Result<void> warm_up(const StepCapture& capture, FirstSteps& steps) override;
   ProcessorFacts facts() const override;
+  HostRows& host_rows() override { return host_rows_; }
   void give_up() override { device().give_up(); }
   void close() override;
 
@@ -61,6 +63,7 @@ class GpuProcessor final : public Processor {
   bool has_reserved_ = false;  // or has tried to
   GpuMemory memory_{};
   GpuBackend backend_{};
+  GpuHostRows host_rows_{};
   MemoryProbe probe_{};
   u64 driver_bytes_ = 0;
   Carver mirror_{};
