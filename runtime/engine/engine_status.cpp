@@ -84,9 +84,8 @@ void Engine::note_opened(const Config& config) {
                         config.box.power_mode.data(), power.mode.data());
   }
   const u32 n_layers = opened_.model.spec.n_cache_layers;
-  control::Costs costs = control::costs_of(config.box, n_layers, opened_.plan.rows_max);
-  if (!kv_.cache().has_tiers()) costs.request_s = costs.byte_s = 0;  // there is no disk
-  kv_.controller().init({.costs = costs,
+  const BoxConfig box = homes_.home().costs_from(config.box);
+  kv_.controller().init({.costs = control::costs_of(box, n_layers, opened_.plan.rows_max),
                          .is_adaptive = config.quality == QualityChoice::adaptive,
                          .page_tokens = opened_.plan.group_shape.page_tokens,
                          .page_bytes = n_layers * opened_.plan.group_shape.group_bytes(),

@@ -4,6 +4,12 @@
 
 namespace tarn::exec {
 
+BoxConfig without_disk(const BoxConfig& box) {
+  BoxConfig out = box;
+  out.disk_request_ns = out.disk_byte_fs = 0;
+  return out;
+}
+
 Result<void> HostHome::reserve(const ProcessorArgs& args, const model::ModelDescription& model) {
   groups_ = args.regions.groups;
   return cpu_.reserve(args, model, 0);

@@ -6,6 +6,7 @@
 //            comes in pieces
 #pragma once
 
+#include "runtime/config/box_config.h"
 #include "runtime/exec/cpu/cpu_processor.h"
 #include "runtime/exec/gpu/gpu_processor.h"
 #include "runtime/kv/kv_cache.h"
@@ -24,12 +25,17 @@ class Home {
                                const kv::TierArgs& tiers) = 0;
   // Returns where selection has its keys and indexes.
   virtual method::DeviceIndexes* indexes() = 0;
+  // Returns what was measured of the box, without a disk where KV has none.
+  virtual BoxConfig costs_from(const BoxConfig& box) const = 0;
   // Returns what blending does with KV that the host cannot reach; nullptr: it can.
   virtual kv::ChunkDevice* chunks() = 0;
 
  protected:
   ~Home() = default;
 };
+
+// Returns the box with reads of its disk not measured.
+BoxConfig without_disk(const BoxConfig& box);
 
 class HostHome final : public Home {
  public:
@@ -39,6 +45,7 @@ class HostHome final : public Home {
   Result<void> open_kv(kv::KvCache& kv, const kv::KvArgs& args, Carver& store,
                        const kv::TierArgs& tiers) override;
   method::DeviceIndexes* indexes() override { return &indexes_; }
+  BoxConfig costs_from(const BoxConfig& box) const override { return without_disk(box); }
   kv::ChunkDevice* chunks() override { return nullptr; }
 
  private:
@@ -55,6 +62,7 @@ class DeviceHome final : public Home {
   Result<void> open_kv(kv::KvCache& kv, const kv::KvArgs& args, Carver& store,
                        const kv::TierArgs& tiers) override;
   method::DeviceIndexes* indexes() override { return &gpu_.backend().resident().indexes(); }
+  BoxConfig costs_from(const BoxConfig& box) const override { return without_disk(box); }
   kv::ChunkDevice* chunks() override { return &gpu_.backend().resident().chunks(); }
 
  private:
@@ -69,6 +77,7 @@ class TierHome final : public Home {
   Result<void> open_kv(kv::KvCache& kv, const kv::KvArgs& args, Carver& store,
                        const kv::TierArgs& tiers) override;
   method::DeviceIndexes* indexes() override { return &indexes_; }
+  BoxConfig costs_from(const BoxConfig& box) const override { return box; }
   kv::ChunkDevice* chunks() override { return nullptr; }
 
  private:

@@ -11,6 +11,7 @@
 #include "kernels/pq/pq_codes.h"
 #include "platform/base/result.h"
 #include "runtime/kv/sequence.h"
+#include "runtime/step/batch.h"
 
 namespace tarn::method {
 
@@ -39,6 +40,9 @@ class DeviceIndexes {
                      std::span<const u8*> out) const = 0;
   // Makes the session be read by this index from its next row on: the regions of all its heads.
   virtual Result<void> put(u32 session, const std::byte* index) = 0;
+  // Ticks the host of a step that an index is made for, where rows count at the step's end. No end
+  // is told where they count as they begin.
+  virtual void tick(step::StepHost& host) const = 0;
   // Gives the session the index of another one.
   virtual void copy(u32 from, u32 to) = 0;
 
@@ -56,6 +60,7 @@ class HostIndexes final : public DeviceIndexes {
     sequence.pages(cache_layer, kv_head, begin, end, out);
   }
   Result<void> put(u32, const std::byte*) override { return {}; }
+  void tick(step::StepHost& host) const override { (void)host.tick(step::Pause::within_op); }
   void copy(u32, u32) override {}
 };
 

@@ -175,10 +175,8 @@ KeyPages IndexMemory::key_pages(const kv::Sequence& sequence, u32 head, const Ke
           .head_dim = args.spec->head_dim};
 }
 
-// Ticks the host. Rows on a device count as they begin, so no end is told there.
 void IndexMemory::tick() const {
-  const bool may_drop = args.host != nullptr && !args.device->is_on_device();
-  if (may_drop) (void)args.host->tick(step::Pause::within_op);
+  if (args.host != nullptr) args.device->tick(*args.host);
 }
 
 kv::Extents* IndexMemory::extents() const {

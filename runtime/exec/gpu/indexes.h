@@ -21,6 +21,7 @@ class GpuIndexes final : public method::DeviceIndexes {
   void pages(const kv::Sequence& sequence, u32 cache_layer, u32 kv_head, u32 begin, u32 end,
              std::span<const u8*> out) const override;
   Result<void> put(u32 session, const std::byte* index) override;
+  void tick(step::StepHost&) const override {}
   void copy(u32 from, u32 to) override;
 
  private:
