@@ -6,6 +6,7 @@ namespace tarn::engine {
 
 void Blends::close() {
   for (reuse::Blend& blend : all_) blend.close();
+  host_chunks_.close();
   all_ = {};
 }
 

@@ -16,6 +16,7 @@ class Blends {
  public:
   void init(std::span<reuse::Blend> all) { all_ = all; }
   void close();
+  reuse::HostChunks& host_chunks() { return host_chunks_; }
   std::span<reuse::Blend> all() { return all_; }
   std::span<const reuse::Blend> all() const { return all_; }
 
@@ -48,6 +49,7 @@ class Blends {
 
  private:
   std::span<reuse::Blend> all_{};
+  reuse::HostChunks host_chunks_{};
 };
 
 }  // namespace tarn::engine

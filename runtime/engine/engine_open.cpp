@@ -329,16 +329,21 @@ void Engine::Opening::place_blends() {
   const reuse::BlendSizes sizes = e_.opened_.plan.blend_sizes(e_.opened_.model.spec);
   Carver carver(region(RegionId::blend));
   const auto memory = BlendsMemory::carve(carver, e_.opened_.plan, e_.opened_.model.spec);
+  reuse::HostChunks& host = e_.kv_.blends().host_chunks();
+  host.init({.spec = sizes.spec,
+             .page_tokens = sizes.page_tokens,
+             .kv = &e_.kv_.cache(),
+             .table = e_.opened_.table,
+             .workers = &e_.workers_,
+             .kv_type = e_.opened_.kv_type,
+             .rope_factors = e_.opened_.model.weights.rope_factors,
+             .memory = memory.memory.host});
   const u32 n = e_.opened_.plan.n_blends;
   for (u32 i = 0; i < n; ++i) {
     (new (&memory.blends[i]) reuse::Blend())
         ->init({.sizes = sizes,
                 .kv = &e_.kv_.cache(),
-                .table = e_.opened_.table,
-                .workers = &e_.workers_,
-                .kv_type = e_.opened_.kv_type,
-                .rope_factors = e_.opened_.model.weights.rope_factors,
-                .device = e_.homes_.home().chunks(),
+                .chunks = &e_.homes_.home().chunks(host),
                 .bos = e_.opened_.text.tokenizer().first_token(),
                 .memory = memory.memory.part(n, i)});
   }

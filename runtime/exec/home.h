@@ -10,7 +10,7 @@
 #include "runtime/exec/cpu/cpu_processor.h"
 #include "runtime/exec/gpu/gpu_processor.h"
 #include "runtime/kv/kv_cache.h"
-#include "runtime/kv/parts/chunk_device.h"
+#include "runtime/kv/parts/chunk_home.h"
 
 namespace tarn::exec {
 
@@ -27,8 +27,8 @@ class Home {
   virtual method::DeviceIndexes* indexes() = 0;
   // Returns what was measured of the box, without a disk where KV has none.
   virtual BoxConfig costs_from(const BoxConfig& box) const = 0;
-  // Returns what blending does with KV that the host cannot reach; nullptr: it can.
-  virtual kv::ChunkDevice* chunks() = 0;
+  // Returns where KV of chunks is worked on: by the host's `host`, or here.
+  virtual kv::ChunkHome& chunks(kv::ChunkHome& host) = 0;
 
  protected:
   ~Home() = default;
@@ -46,7 +46,7 @@ class HostHome final : public Home {
                        const kv::TierArgs& tiers) override;
   method::DeviceIndexes* indexes() override { return &indexes_; }
   BoxConfig costs_from(const BoxConfig& box) const override { return without_disk(box); }
-  kv::ChunkDevice* chunks() override { return nullptr; }
+  kv::ChunkHome& chunks(kv::ChunkHome& host) override { return host; }
 
  private:
   CpuProcessor& cpu_;
@@ -63,7 +63,7 @@ class DeviceHome final : public Home {
                        const kv::TierArgs& tiers) override;
   method::DeviceIndexes* indexes() override { return &gpu_.backend().resident().indexes(); }
   BoxConfig costs_from(const BoxConfig& box) const override { return without_disk(box); }
-  kv::ChunkDevice* chunks() override { return &gpu_.backend().resident().chunks(); }
+  kv::ChunkHome& chunks(kv::ChunkHome&) override { return gpu_.backend().resident().chunks(); }
 
  private:
   GpuProcessor& gpu_;
@@ -78,7 +78,7 @@ class TierHome final : public Home {
                        const kv::TierArgs& tiers) override;
   method::DeviceIndexes* indexes() override { return &indexes_; }
   BoxConfig costs_from(const BoxConfig& box) const override { return box; }
-  kv::ChunkDevice* chunks() override { return nullptr; }
+  kv::ChunkHome& chunks(kv::ChunkHome& host) override { return host; }
 
  private:
   Processor& processor_;

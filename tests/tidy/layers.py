@@ -48,7 +48,7 @@ LAYERS = {
     "runtime/service": ["platform/clock", "platform/cpu", "runtime/text", "runtime/chat",
                         "runtime/step", "runtime/plan", "runtime/engine"],
     "runtime/api": ["platform/cpu", "platform/power", "runtime/engine", "runtime/service"],
-    "runtime/lab": ["platform/gpu", "kernels", "runtime/config", "runtime/model", "runtime/step",
+    "runtime/lab": ["kernels", "runtime/config", "runtime/model", "runtime/step",
                     "runtime/kv", "runtime/method", "runtime/reuse", "runtime/plan",
                     "runtime/engine"],
 }

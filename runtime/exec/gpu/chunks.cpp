@@ -87,18 +87,23 @@ void GpuChunks::transplant_rows(const Move& move) {
   }
 }
 
-Result<step::Rows> GpuChunks::values(kv::Sequence& source, u32 cache_layer, u32 first_slot, u32 n) {
-  const model::ModelSpec& spec = step_.spec();
-  const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
+Result<void> GpuChunks::compare(kv::Sequence& source, const kv::ChunkValues& values,
+                                std::span<f32> deviation) {
+  const u32 n = static_cast<u32>(deviation.size());
+  const u32 d_kv = step_.spec().n_kv_heads * step_.spec().head_dim;
   step_.set_mode(GpuStep::Mode::eager);
   send_table(step_.sizes().source_table(), source);
   f32* const v = step_.regions().step.step.attn_out.data();
-  read(cache_layer, first_slot, n, nullptr, v);
-  const std::span<f32> to = step_.host().source_values.first(n * d_kv);
+  read(values.cache_layer, values.first_slot, n, nullptr, v);
+  const std::span<f32> to = step_.host().source_values.first(u64{n} * d_kv);
   step_.args().device->copy_out(std::as_writable_bytes(to), DevicePtr<f32>(v).as<std::byte>(),
                                 step_.stream());
   TARN_CHECK(or_lost(step_.finish()));
-  return step::Rows{to.data(), d_kv};
+  for (u32 row = 0; row < n; ++row) {
+    deviation[row] = kv::deviation_of(kv::squared_distance(step::from_row(values.v, row).data,
+                                                           Carver::row(to, n, row).data(), d_kv));
+  }
+  return {};
 }
 
 }  // namespace tarn::exec

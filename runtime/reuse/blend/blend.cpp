@@ -1,7 +1,6 @@
 #include "runtime/reuse/blend/blend.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
@@ -10,11 +9,8 @@ namespace tarn::reuse {
 namespace {
 
 constexpr u32 kNoChunk = ~u32{0};
-constexpr u32 kPageTokensMax = 256;
 // Slots that are transplanted for each row that a step has room for: 16 takes less than a row.
 constexpr u32 kSlotsARow = 16;
-
-f32 deviation_of(f64 sum) { return sum >= 0 ? static_cast<f32>(sum) : HUGE_VALF; }
 
 }  // namespace
 
@@ -40,10 +36,7 @@ BlendMemory BlendMemory::carve(Carver& carver, const BlendSizes& sizes, u32 n) {
           .source = tables("chunk", spec.n_cache_layers),
           .check = tables("check", sizes.n_check_cache_layers()),
           .slots = carver.take<u32>("slots", sizes.rows_max),
-          .scratch = carver.rows<f32>("keys", sizes.n_workers, u64{page_tokens} * spec.head_dim),
-          .inv_freq = carver.take<f64>("inv_freq", spec.n_rot / 2),
-          .cos = carver.take<f32>("cos", spec.n_rot / 2),
-          .sin = carver.take<f32>("sin", spec.n_rot / 2)};
+          .host = HostChunksMemory::carve(carver, spec, page_tokens, sizes.n_workers)};
 }
 
 BlendMemory BlendMemory::part(u32 n, u32 i) const {
@@ -61,8 +54,6 @@ void Blend::init(const Args& args) {
                args.memory.source);
   check_.init(&args.kv->pool(), args.sizes.n_check_cache_layers(), args.sizes.context_tokens,
               args.memory.check);
-  kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot, args.rope_factors,
-                            args.memory.inv_freq.data());
   session_ = kNobody;
 }
 
@@ -219,106 +210,26 @@ bool Blend::lose_chunk() {
 // ---- Check --------------------------------------------------------------------------------------
 
 Result<void> Blend::compare(u32 first_token, u32 n, step::Rows v) {
-  const model::ModelSpec& spec = *args_.sizes.spec;
-  const u32 page_tokens = args_.sizes.page_tokens,
-            layer = spec.kv_source[args_.sizes.check_layer()];
+  const BlendSizes& sizes = args_.sizes;
   const u32 begin = std::max(first_token, chunk().begin), end = first_token + n;
   if (begin >= end) return {};
-  if (args_.device != nullptr) {
-    TARN_TRY(const step::Rows transplanted,
-             args_.device->values(source_, layer, source_slot(begin), end - begin));
-    const u32 d_kv = spec.n_kv_heads * spec.head_dim;
-    for (u32 token = begin; token < end; ++token) {
-      args_.memory.deviation[token] = deviation_of(squared_distance(
-          from_row(v, token - first_token).data, from_row(transplanted, token - begin).data, d_kv));
-    }
-    return {};
-  }
-  u32 page = source_slot(begin) / page_tokens;
-  const u32 page_end = static_cast<u32>(ceil_div(source_slot(end), page_tokens));
-  for (u32 token = begin, n_pages = 0; token < end; page += n_pages) {
-    TARN_TRY(n_pages, args_.kv->pin(source_, layer, page, page_end));
-    for (; token < end && source_slot(token) / page_tokens < page + n_pages; ++token) {
-      const u32 at = source_slot(token);
-      f64 sum = 0;
-      for (u32 h = 0; h < spec.n_kv_heads; ++h) {
-        sum += value_deviation(args_.kv_type, spec.head_dim,
-                               from_row(v, token - first_token).data + u64{h} * spec.head_dim,
-                               args_.kv->pool().page(source_.group(layer, at / page_tokens), h),
-                               at % page_tokens, args_.memory.scratch);
-      }
-      args_.memory.deviation[token] = deviation_of(sum);
-    }
-    args_.kv->unpin(source_, layer, page, page + n_pages);
-  }
-  return {};
+  return args_.chunks->compare(source_,
+                               {.cache_layer = sizes.spec->kv_source[sizes.check_layer()],
+                                .first_slot = source_slot(begin),
+                                .v = from_row(v, begin - first_token)},
+                               args_.memory.deviation.subspan(begin, end - begin));
 }
-
-// ---- Transplant ---------------------------------------------------------------------------------
 
 Result<void> Blend::transplant(const BlendTarget& target, u32 from, u32 to) {
   if (from >= to) return {};
-  const u32 distance = chunk().begin - n_bos();
-  if (args_.device != nullptr) {  // what is chosen is computed over it, later in the same step
-    return args_.device->transplant({.source = &source_,
-                                     .source_slot = source_slot(from),
-                                     .target = target.sequence,
-                                     .session = target.session,
-                                     .slot = from,
-                                     .n = to - from,
-                                     .distance = distance});
-  }
-  kernels::rope_table({.positions = &distance,
-                       .n_rows = 1,
-                       .n_rot = args_.sizes.spec->n_rot,
-                       .inv_freq = args_.memory.inv_freq.data(),
-                       .cos = args_.memory.cos.data(),
-                       .sin = args_.memory.sin.data()});
-  args_.kv->plan_step({}, &source_);
-  for (u32 layer = 0; layer < args_.sizes.spec->n_cache_layers; ++layer) {
-    TARN_CHECK(transplant_layer(target, layer, {from, to}));
-  }
-  return {};
-}
-
-Result<void> Blend::transplant_layer(const BlendTarget& target, u32 layer, ChunkSpan tokens) {
-  const u32 n_kv_heads = args_.sizes.spec->n_kv_heads, page_tokens = args_.sizes.page_tokens;
-  const u32 page_end = static_cast<u32>(ceil_div(source_slot(tokens.end), page_tokens));
-  u32 n = 0;
-  for (u32 page = source_slot(tokens.begin) / page_tokens; page < page_end; page += n) {
-    TARN_TRY(n, args_.kv->pin(source_, layer, page, page_end));
-    args_.workers->run(n * n_kv_heads, [&](u32 task_idx, u32 worker_idx) {
-      const Page own{layer, page + task_idx / n_kv_heads, task_idx % n_kv_heads};
-      transplant_page(target, own, tokens, worker_idx);
-    });
-    args_.kv->unpin(source_, layer, page, page + n);
-  }
-  return {};
-}
-
-void Blend::transplant_page(const BlendTarget& target, Page page, ChunkSpan tokens,
-                            u32 worker_idx) {
-  const model::ModelSpec& spec = *args_.sizes.spec;
-  const u32 page_tokens = args_.sizes.page_tokens;
-  const u32 begin = std::max(page.idx * page_tokens, source_slot(tokens.begin));
-  const u32 end = std::min((page.idx + 1) * page_tokens, source_slot(tokens.end));
-  std::array<u8*, kPageTokensMax> slots{};
-  for (u32 at = begin; at < end; ++at) {
-    const u32 token = chunk().begin + at - n_bos();
-    if (is_chosen(token)) continue;
-    slots[at - begin] = target.sequence->slot_for_write(page.layer, page.kv_head, token);
-  }
-  transplant_kv(
-      {.table = args_.table,
-       .type = args_.kv_type,
-       .head_dim = spec.head_dim,
-       .n_rot = spec.n_rot,
-       .pairs = spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent,
-       .cos = args_.memory.cos.data(),
-       .sin = args_.memory.sin.data()},
-      args_.kv->pool().page(source_.group(page.layer, page.idx), page.kv_head), begin % page_tokens,
-      std::span(slots).first(end - begin),
-      Carver::row(args_.memory.scratch, args_.workers->n_workers(), worker_idx));
+  return args_.chunks->transplant({.source = &source_,
+                                   .source_slot = source_slot(from),
+                                   .target = target.sequence,
+                                   .session = target.session,
+                                   .slot = from,
+                                   .n = to - from,
+                                   .distance = chunk().begin - n_bos(),
+                                   .deviation = args_.memory.deviation.data() + from});
 }
 
 }  // namespace tarn::reuse

@@ -20,12 +20,11 @@
 
 #include <optional>
 
-#include "platform/cpu/worker_pool.h"
 #include "runtime/kv/kv_cache.h"
-#include "runtime/kv/parts/chunk_device.h"
+#include "runtime/kv/parts/chunk_home.h"
 #include "runtime/model/model_spec.h"
+#include "runtime/reuse/blend/host_chunks.h"
 #include "runtime/reuse/blend/row_choice.h"
-#include "runtime/reuse/blend/transplant.h"
 
 namespace tarn::lab {
 class Probe;
@@ -51,9 +50,7 @@ struct BlendMemory {
   std::span<f32> deviation;               // [n, context_tokens], and the choice (row_choice.h)
   std::span<kv::GroupRef> source, check;  // [n, Sequence::n_entries()]
   std::span<u32> slots;                   // [rows_max]
-  std::span<f32> scratch;                 // [n_workers, page_tokens * head_dim]
-  std::span<f64> inv_freq;
-  std::span<f32> cos, sin;  // [n_rot / 2]
+  HostChunksMemory host;
   static BlendMemory carve(Carver& carver, const BlendSizes& sizes, u32 n);
   // Returns the i-th blend's part of that of n.
   BlendMemory part(u32 n, u32 i) const;
@@ -73,12 +70,8 @@ class Blend {
   struct Args {
     BlendSizes sizes{};
     kv::KvCache* kv = nullptr;
-    const kernels::CpuTable* table = nullptr;
-    WorkerPool* workers = nullptr;
-    kernels::KvType kv_type{};
-    const f32* rope_factors = nullptr;
-    kv::ChunkDevice* device = nullptr;  // that has the KV; nullptr: it lies with the host
-    std::optional<u32> bos{};           // that a prompt begins with
+    kv::ChunkHome* chunks = nullptr;  // where their KV lies
+    std::optional<u32> bos{};         // that a prompt begins with
     BlendMemory memory{};
     ScoreRows score = nullptr;  // lab::Probe's
   };
@@ -158,12 +151,6 @@ class Blend {
   }
   void choose();
   Result<void> transplant(const BlendTarget& target, u32 from, u32 to);
-  // Transplants a layer's KV of these tokens of the target.
-  Result<void> transplant_layer(const BlendTarget& target, u32 layer, ChunkSpan tokens);
-  struct Page {
-    u32 layer, idx, kv_head;
-  };
-  void transplant_page(const BlendTarget& target, Page page, ChunkSpan tokens, u32 worker_idx);
   Result<void> compare(u32 first_token, u32 n, step::Rows v);
 
   Args args_{};

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/attn/attn.h"
+#include "runtime/kv/parts/chunk_home.h"
 
 namespace tarn::reuse {
 namespace {
@@ -43,22 +44,13 @@ void transplant_kv(const KvTurn& turn, const u8* source_page, u32 from, std::spa
   }
 }
 
-f64 squared_distance(const f32* a, const f32* b, u32 n) {
-  f64 sum = 0;
-  for (u32 i = 0; i < n; ++i) {
-    const f64 difference = f64{a[i]} - b[i];
-    sum += difference * difference;
-  }
-  return sum;
-}
-
 f64 value_deviation(kernels::KvType type, u32 head_dim, const f32* v, const u8* source_page,
                     u32 slot, std::span<f32> scratch) {
   const u8* stored = slot_of(type, head_dim, source_page, slot);
   kernels::dequantize_row(kernels::kv_tensor_type(type),
                           stored + kernels::kv_vector_bytes(type, head_dim), head_dim,
                           scratch.data());
-  return squared_distance(v, scratch.data(), head_dim);
+  return kv::squared_distance(v, scratch.data(), head_dim);
 }
 
 }  // namespace tarn::reuse

@@ -29,7 +29,6 @@ struct KvTurn {
 void transplant_kv(const KvTurn& turn, const u8* source_page, u32 from, std::span<u8* const> slots,
                    std::span<f32> scratch);
 
-f64 squared_distance(const f32* a, const f32* b, u32 n);
 // Returns the sum over the dims of one head of (v - the V of this slot)^2, in f64.
 f64 value_deviation(kernels::KvType type, u32 head_dim, const f32* v, const u8* source_page,
                     u32 slot, std::span<f32> scratch);

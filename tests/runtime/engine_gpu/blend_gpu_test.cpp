@@ -182,7 +182,7 @@ TEST_CASE("what a GPU places has the CPU's bytes, and what it computes differs m
             kernels::dequantize_row(kernels::kv_tensor_type(type),
                                     slot_of(other.engine, whole, layer, head, token) + at,
                                     spec.head_dim, b.data());
-            deviation += reuse::squared_distance(a.data(), b.data(), spec.head_dim);
+            deviation += kv::squared_distance(a.data(), b.data(), spec.head_dim);
           }
         }
         if (is_chosen[token]) least_chosen = std::min(least_chosen, deviation);
