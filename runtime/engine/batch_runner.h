@@ -7,8 +7,8 @@
 
 #include <span>
 
-#include "runtime/engine/admission.h"
 #include "runtime/engine/current_step.h"
+#include "runtime/engine/sessions/admission.h"
 #include "runtime/step/schedule.h"
 
 namespace tarn::engine {

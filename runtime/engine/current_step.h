@@ -8,7 +8,7 @@
 #include <atomic>
 
 #include "runtime/engine/engine_status.h"
-#include "runtime/engine/session_kv.h"
+#include "runtime/engine/sessions/session_kv.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/home.h"
 

@@ -38,7 +38,7 @@ const StepTrace& Engine::step() {
   trace.end_ns = opened_.clock->now_ns();
   if (!trace.abandoned && trace.n_rows > 0)
     planner_.observe(trace.n_decode_rows, trace.n_prefill_rows, trace.end_ns - trace.start_ns);
-  note_costs(trace, executor_.batch().runs, kv_before, kv_.cache().stats(), &kv_.controller());
+  note_costs(trace, executor_.batch().runs, kv_before, kv_.cache().stats(), &loads_.controller());
   status_.counters.add(trace);
   return trace;
 }

@@ -1,19 +1,19 @@
 // A model in memory and the sessions on it. Advances only by step(): each step takes the next rows
-// of all sessions that have something to do, runs one forward pass over them and samples. Sessions
-// are created, fed and read by the calls of session_pool.h: create, feed, generate; then step()
-// while has_work(), and take_event().
+// of all sessions that have something to do, runs one forward pass over them and samples. Callers
+// create, feed and read sessions by sessions/session_pool.h, then call step() while has_work().
 //
 //   opened_     what it was opened with: plan, model, tokenizer, configuration
 //   sessions_   SessionPool: the calls on sessions between two steps
 //   admission_  Admission: which of them run
 //   kv_         SessionKv: their KV, taken, reserved, committed, cut, evicted
+//   loads_      LoadControl: whether KV is read or computed anew
 //   planner_    StepPlanner: which rows make the next step
 //   jobs_       Jobs: index units, the disk, checkpoints
 //   runner_     BatchRunner: computes the rows, commits and samples
 //   current_    CurrentStep: the trace, cancels in the middle of a step, a device that is lost
 //
-//   thread   one thread, the engine's (service/service.h), but where this file or session_pool.h
-//            says otherwise
+//   thread   one thread, the engine's (service/service.h), but where this file or
+//            sessions/session_pool.h says otherwise
 //   memory   everything lies in the arena that open() reserved; nothing is asked of the system
 //            afterwards
 //   errors   Result; a session's own failure ends its generation with an event, never the engine
@@ -27,7 +27,7 @@
 #include "runtime/engine/engine_status.h"
 #include "runtime/engine/jobs.h"
 #include "runtime/engine/open_args.h"
-#include "runtime/engine/session_pool.h"
+#include "runtime/engine/sessions/session_pool.h"
 #include "runtime/engine/step_planner.h"
 #include "runtime/exec/executor.h"
 #include "runtime/exec/home.h"
@@ -89,8 +89,9 @@ class Engine final {
   exec::Executor executor_{};
   chat::ModelTemplates templates_{};
   SessionKv kv_{opened_};
-  Admission admission_{opened_, kv_};
-  SessionPool sessions_{opened_, kv_, admission_};
+  LoadControl loads_{opened_, kv_};
+  Admission admission_{opened_, kv_, loads_};
+  SessionPool sessions_{opened_, kv_, loads_, admission_};
   CurrentStep current_{opened_, kv_, homes_, executor_};
   StepPlanner planner_{opened_, kv_, admission_};
   Jobs jobs_{opened_, kv_, sessions_, current_};

@@ -7,7 +7,7 @@
 
 #include "platform/base/assert.h"
 #include "runtime/arena/carver.h"
-#include "runtime/engine/session.h"
+#include "runtime/engine/sessions/session.h"
 #include "runtime/plan/plan.h"
 #include "runtime/reuse/blend/blend.h"
 #include "runtime/step/admission.h"

@@ -85,11 +85,11 @@ void Engine::note_opened(const Config& config) {
   }
   const u32 n_layers = opened_.model.spec.n_cache_layers;
   const BoxConfig box = homes_.home().costs_from(config.box);
-  kv_.controller().init({.costs = control::costs_of(box, n_layers, opened_.plan.rows_max),
-                         .is_adaptive = config.quality == QualityChoice::adaptive,
-                         .page_tokens = opened_.plan.group_shape.page_tokens,
-                         .page_bytes = n_layers * opened_.plan.group_shape.group_bytes(),
-                         .page_requests = kv::kLoadRequests * n_layers});
+  loads_.controller().init({.costs = control::costs_of(box, n_layers, opened_.plan.rows_max),
+                            .is_adaptive = config.quality == QualityChoice::adaptive,
+                            .page_tokens = opened_.plan.group_shape.page_tokens,
+                            .page_bytes = n_layers * opened_.plan.group_shape.group_bytes(),
+                            .page_requests = kv::kLoadRequests * n_layers});
   status_.memory_locked = arena_.locked();
   status_.driver_bytes = facts.driver_bytes;
   status_.memory_probe = facts.probe;

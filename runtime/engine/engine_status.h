@@ -7,7 +7,7 @@
 #include "platform/gpu/memory_probe.h"
 #include "runtime/config/config.h"
 #include "runtime/control/controller.h"
-#include "runtime/engine/event_ring.h"
+#include "runtime/engine/sessions/event_ring.h"
 #include "runtime/exec/backend.h"
 #include "runtime/kv/kv_cache.h"
 #include "runtime/method/selector.h"

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "runtime/engine/current_step.h"
-#include "runtime/engine/session_pool.h"
+#include "runtime/engine/sessions/session_pool.h"
 
 namespace tarn::engine {
 

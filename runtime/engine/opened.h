@@ -9,7 +9,7 @@
 #include "kernels/cpu_table.h"
 #include "platform/clock/clock.h"
 #include "platform/log/log.h"
-#include "runtime/engine/session.h"
+#include "runtime/engine/sessions/session.h"
 #include "runtime/model/embedding_file.h"
 #include "runtime/plan/plan.h"
 #include "runtime/reuse/kv_identity.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "runtime/engine/admission.h"
+#include "runtime/engine/sessions/admission.h"
 #include "runtime/step/pace.h"
 #include "runtime/step/schedule.h"
 

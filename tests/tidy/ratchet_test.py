@@ -108,7 +108,7 @@ class RatchetTest(unittest.TestCase):
 
     def test_table(self):
         files = {"runtime/engine/engine.h": "class A { void f(); };\nclass Engine : A { int n_; };",
-                 "runtime/engine/session.h": "struct Session { int a, b; };\n",
+                 "runtime/engine/sessions/session.h": "struct Session { int a, b; };\n",
                  "tests/a.cpp": "\n\n", "README.md": "\n\n\n"}
         with tempfile.TemporaryDirectory() as folder:
             figures = [figure for _, figure in ratchet.table(tree_of(folder, files))]

@@ -35,7 +35,7 @@ BASE_TREE = {
     "kernels/act/act.h": HEADER + '#include "platform/base/types.h"\n',
     "kernels/cpu_table.h": HEADER + '#include "kernels/act/act.h"\n',
     "runtime/engine/engine.h": HEADER,
-    "runtime/engine/sampler.h": HEADER,
+    "runtime/engine/sessions/sampler.h": HEADER,
     "runtime/api/tarn.h": "/* the interface */\n#ifndef TARN_H\n#define TARN_H\n#endif\n",
     "tests/platform/mem_test.cpp": "// Goal    it works.\n// Method  try it.\n",
     # What the rules must not trip over: words in comments and literals, placement new, deleted
@@ -53,7 +53,7 @@ SAMPLES = [
     ("layer", "platform/base/bad.h", HEADER + '#include "platform/mem/reserve.h"\n'),
     ("layer", "kernels/norm/norm.h", HEADER + '#include "kernels/act/act.h"\n'),
     ("layer", "runtime/api/bad.cpp", CPP + '#include "kernels/cpu_table.h"\n'),
-    ("layer", "tools/tarn/bad.cpp", CPP + '#include "runtime/engine/sampler.h"\n'),
+    ("layer", "tools/tarn/bad.cpp", CPP + '#include "runtime/engine/sessions/sampler.h"\n'),
     ("layer-cmake", "CMakeLists.txt",
      cmake_of({**layers.LAYERS, "runtime/kv": ["runtime/config", "runtime/arena", "kernels"]})),
     ("layer-cmake", "CMakeLists.txt", cmake_of({**layers.LAYERS, "runtime/new": []})),

@@ -2,7 +2,7 @@
 //         refusals.
 // Method  small logits whose outcome is worked out by hand; frequencies of many draws against the
 //         softmax in f64, within five standard deviations.
-#include "runtime/engine/sampler.h"
+#include "runtime/engine/sessions/sampler.h"
 
 #include <doctest/doctest.h>
 

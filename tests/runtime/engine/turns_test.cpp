@@ -1,7 +1,7 @@
 // Goal    after any inputs, answers and cuts a session knows which token was fed last, and where
 //         that input begins; beyond its memory it takes what stands there for one input.
 // Method  random lives beside a list with a mark for each token.
-#include "runtime/engine/session.h"
+#include "runtime/engine/sessions/session.h"
 
 #include <doctest/doctest.h>
 

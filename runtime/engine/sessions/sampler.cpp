@@ -1,4 +1,4 @@
-#include "runtime/engine/sampler.h"
+#include "runtime/engine/sessions/sampler.h"
 
 #include <algorithm>
 #include <cmath>

@@ -14,7 +14,7 @@
 #include <span>
 
 #include "platform/base/result.h"
-#include "runtime/engine/sampler.h"
+#include "runtime/engine/sessions/sampler.h"
 #include "runtime/kv/reused.h"
 
 namespace tarn::engine {

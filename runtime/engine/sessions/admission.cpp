@@ -1,4 +1,4 @@
-#include "runtime/engine/admission.h"
+#include "runtime/engine/sessions/admission.h"
 
 #include <algorithm>
 
@@ -116,7 +116,7 @@ void Admission::look_ahead() {
   for (const step::Waiting& each : waiting) {
     Session& s = o_.sessions[each.session];
     if (!s.waits() || !held.takes(n_groups(s))) return;
-    kv_.decide_loading(s);
+    loads_.decide_loading(s);
     kv_.take_prefix(s, s.tokens.n_ids - 1);
     n_ahead_ += u32{read.takes(n_groups(s))};
   }
@@ -189,7 +189,7 @@ bool Admission::start(Session& s) {
   }
   const u32 n_slots = s.sequence.n_slots();
   const kv::Reused before = s.generation.reused;
-  kv_.decide_loading(s);
+  loads_.decide_loading(s);
   kv_.take_prefix(s, s.tokens.n_ids);
   if (!kv_.make_room(s)) {
     if (s.sequence.n_slots() > n_slots) kv_.cut_taken(s, n_slots);

@@ -1,4 +1,4 @@
-#include "runtime/engine/blends.h"
+#include "runtime/engine/sessions/blends.h"
 
 #include <algorithm>
 

@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "runtime/chat/conversation.h"
-#include "runtime/engine/admission.h"
+#include "runtime/engine/sessions/admission.h"
 
 namespace tarn::engine {
 
@@ -42,8 +42,8 @@ struct Parts {
 
 class SessionPool {
  public:
-  SessionPool(const Opened& opened, SessionKv& kv, Admission& admission)
-      : o_(opened), kv_(kv), admission_(admission) {}
+  SessionPool(const Opened& opened, SessionKv& kv, LoadControl& loads, Admission& admission)
+      : o_(opened), kv_(kv), loads_(loads), admission_(admission) {}
   SessionPool(const SessionPool&) = delete;
   SessionPool& operator=(const SessionPool&) = delete;
 
@@ -112,6 +112,7 @@ class SessionPool {
 
   const Opened& o_;
   SessionKv& kv_;
+  LoadControl& loads_;
   Admission& admission_;
   bool has_told_of_bos_ = false;
 };

@@ -20,7 +20,7 @@
 
 #include "platform/log/log.h"
 #include "runtime/control/control.h"
-#include "runtime/engine/generation.h"
+#include "runtime/engine/sessions/generation.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/reuse/blend/chunks.h"
 #include "runtime/reuse/saved_as.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/engine/session_pool.h"
+#include "runtime/engine/sessions/session_pool.h"
 
 namespace tarn::engine {
 namespace {

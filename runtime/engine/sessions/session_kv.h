@@ -14,9 +14,8 @@
 
 #include <span>
 
-#include "runtime/control/controller.h"
-#include "runtime/engine/blends.h"
 #include "runtime/engine/opened.h"
+#include "runtime/engine/sessions/blends.h"
 #include "runtime/kv/parts/whole_parts.h"
 #include "runtime/method/selector.h"
 #include "runtime/reuse/archive.h"
@@ -41,16 +40,9 @@ class SessionKv {
   }
   Blends& blends() { return blends_; }
   const Blends& blends() const { return blends_; }
-  control::Controller& controller() { return controller_; }
 
   // Takes the pages of the session's first n_ids tokens that others have computed.
   void take_prefix(Session& session, u32 n_ids);
-  // Decides whether the session's KV on the disk is read, or computed anew.
-  void decide_loading(Session& session);
-  // Decides how much of chunks is computed anew: parts of ids that begin at the session's token
-  // `begin`.
-  void decide_share(Session& session, std::span<const reuse::ChunkSpan> chunks,
-                    std::span<const u32> ids, u32 begin);
   // Commits the next n_rows slots: they are in the KV.
   void commit(Session& session, u32 n_rows);
   // Commits the next slots of the session's blend.
@@ -80,7 +72,6 @@ class SessionKv {
   }
 
  private:
-  void probe_disk(Session& session, u32 n_ids);
   bool reserve(Session& session);
   bool take_room(const Session& needs);
   Session* room_holder(const Session& needs);
@@ -93,7 +84,6 @@ class SessionKv {
   kv::WholeParts whole_parts_{&cache_};
   method::Selector selector_{&cache_};
   Blends blends_{};
-  control::Controller controller_{};
 };
 
 }  // namespace tarn::engine

@@ -3,7 +3,7 @@
 #include <array>
 #include <bit>
 
-#include "runtime/engine/session_pool.h"
+#include "runtime/engine/sessions/session_pool.h"
 
 namespace tarn::engine {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <span>
 
-#include "runtime/engine/session.h"
+#include "runtime/engine/sessions/session.h"
 #include "runtime/reuse/blend/blend.h"
 
 namespace tarn::engine {

@@ -1,4 +1,4 @@
-#include "runtime/engine/session.h"
+#include "runtime/engine/sessions/session.h"
 
 #include <array>
 #include <tuple>

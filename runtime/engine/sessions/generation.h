@@ -7,8 +7,8 @@
 #include <span>
 #include <string_view>
 
-#include "runtime/engine/event_ring.h"
-#include "runtime/engine/sampler.h"
+#include "runtime/engine/sessions/event_ring.h"
+#include "runtime/engine/sessions/sampler.h"
 #include "runtime/text/text_stream.h"
 #include "runtime/text/tokenizer.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/engine/event_ring.h"
+#include "runtime/engine/sessions/event_ring.h"
 
 #include <algorithm>
 

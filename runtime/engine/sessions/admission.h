@@ -13,7 +13,7 @@
 //   thread   the engine's
 #pragma once
 
-#include "runtime/engine/session_kv.h"
+#include "runtime/engine/sessions/load_control.h"
 #include "runtime/step/admission.h"
 
 namespace tarn::engine {
@@ -26,7 +26,8 @@ class Admission {
     std::span<u32> n_running;          // [sessions_max], by tenant
   };
 
-  Admission(const Opened& opened, SessionKv& kv) : o_(opened), kv_(kv) {}
+  Admission(const Opened& opened, SessionKv& kv, LoadControl& loads)
+      : o_(opened), kv_(kv), loads_(loads) {}
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
   void init(const Memory& memory);
@@ -66,6 +67,7 @@ class Admission {
 
   const Opened& o_;
   SessionKv& kv_;
+  LoadControl& loads_;
   step::Shares shares_{};
   step::RunSlotTime slot_time_{};
   u64 n_given_ = 0;     // run slots

@@ -1,5 +1,5 @@
 // The calls on sessions. Saved sessions: session_saves.cpp; conversations: session_chat.cpp.
-#include "runtime/engine/session_pool.h"
+#include "runtime/engine/sessions/session_pool.h"
 
 #include <algorithm>
 #include <array>
@@ -117,7 +117,7 @@ Result<void> SessionPool::check_parts(const Parts& parts) const {
 void SessionPool::add_chunks(Session& s, const Parts& parts, std::span<const u32> ids, u32 begin) {
   if (s.generation.fed_ns == 0) s.approx.decision = {};
   if (parts.chunks.empty()) return;
-  kv_.decide_share(s, parts.chunks, ids, begin);
+  loads_.decide_share(s, parts.chunks, ids, begin);
   if (parts.recompute != Parts::kAuto) {
     s.approx.decision.share = static_cast<f64>(parts.recompute);
   } else if (s.approx.decision.is_adaptive && o_.least_share < 1) {
@@ -150,7 +150,7 @@ void SessionPool::add_chunks(Session& s, const Parts& parts, std::span<const u32
     chunk->recompute = share;
     s.approx.chunks.add(*chunk);
   }
-  s.approx.decision.blend_s = kv_.controller().blend_s(prompt, s.approx.decision.load_s);
+  s.approx.decision.blend_s = loads_.controller().blend_s(prompt, s.approx.decision.load_s);
 }
 
 Result<void> SessionPool::feed(SessionIdx idx, std::span<const u32> ids, const Parts& parts) {

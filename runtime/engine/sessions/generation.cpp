@@ -1,4 +1,4 @@
-#include "runtime/engine/generation.h"
+#include "runtime/engine/sessions/generation.h"
 
 namespace tarn::engine {
 
