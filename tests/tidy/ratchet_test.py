@@ -94,11 +94,11 @@ class RatchetTest(unittest.TestCase):
                  "runtime/method/pq/names.cpp": "PqIndex i;\n", "tests/long.cpp": "\n" * 500}
         big = "runtime/engine/big.h: Big"
         right = {"METHODS": {big: 31}, "LINES": {"runtime/kv/long.cpp": 401},
-                 "PLACEMENT_LINES": 2, "METHOD_FILES": 1, "ENGINE_FILES": 2,
+                 "PLACEMENT_LINES": 2, "METHOD_FILES": 1, "FOLDER_FILES": 2,
                  "INHERITS": {("Over", "Base")}}
         wrong = [{}, {"METHODS": {}}, {"METHODS": {big: 32}}, {"LINES": {}},
                  {"LINES": {"runtime/kv/long.cpp": 402}}, {"PLACEMENT_LINES": 1},
-                 {"PLACEMENT_LINES": 3}, {"METHOD_FILES": 0}, {"ENGINE_FILES": 3},
+                 {"PLACEMENT_LINES": 3}, {"METHOD_FILES": 0}, {"FOLDER_FILES": 3},
                  {"INHERITS": set()}, {"INHERITS": {("Over", "Base"), ("Big", "Base")}}]
         with tempfile.TemporaryDirectory() as folder:
             tree = tree_of(folder, files)
