@@ -38,7 +38,6 @@ INHERITS = {(name, base) for base, names in {
     "Head": ["BlockHead"],
     "Singly": ["Pairs8", "Scalar"],
     "Q4K": ["Q5K"],
-    "Damage": ["Record"],
     "Score": ["Trial"],
     "AnswerFields": ["Body"],
     "ValueReader": ["Copy", "IdReader", "Members", "MessagesReader", "PassageTexts", "Refuse",

@@ -88,7 +88,8 @@ const char* name_of(store::Kind kind) {
 // The findings of one file's check.
 struct Found {
   std::string file{};
-  struct Record : reuse::Damage {
+  struct Record {
+    reuse::Damage damage{};
     std::string why;
   };
   std::vector<Record> damages{};
@@ -105,8 +106,8 @@ void find_sessions(SessionFolder& folder, Found& found) {
     Found& found;
     std::set<std::pair<u64, u64>> keys{};  // of the damaged records
   } search{folder.store().secret(), found};
-  for (const Found::Record& damage : found.damages) {
-    search.keys.insert({damage.key.low, damage.key.high});
+  for (const Found::Record& record : found.damages) {
+    search.keys.insert({record.damage.key.low, record.damage.key.high});
   }
   folder.copy().list(
       [](void* context, const reuse::KeptSession& session) {
@@ -170,9 +171,9 @@ void write_found(const Found& found, Json& json) {
 }
 
 void print_found(const Found& found) {
-  for (const Found::Record& damage : found.damages) {
+  for (const auto& [damage, why] : found.damages) {
     std::printf("%s: %s in frame %u, %s: %s\n", found.file.c_str(), name_of(damage.kind),
-                damage.frame_idx, format_bytes(damage.n_bytes).c_str(), damage.why.c_str());
+                damage.frame_idx, format_bytes(damage.n_bytes).c_str(), why.c_str());
   }
   if (found.n_heads > 0) {
     std::printf("%s: damaged or unreadable heads, whose records are lost: %llu\n",
