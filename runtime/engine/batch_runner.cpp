@@ -76,8 +76,8 @@ void BatchRunner::add_blended(const step::Slice& slice, u32 rows_max) {
   const step::Run run{
       .sequence = rows->sequence, .session = slice.session, .kind = slice.kind, .part = rows->part};
   current_.trace().n_prefill_rows += slice.n_rows;
+  if (rows->part == RunPart::check) batch.check_layer = rows->check_layer;
   if (rows->part != RunPart::own) {
-    batch.check_layer = rows->check_layer;
     executor_.add(run, rows->ids, 0);
     if (rows->first_id) batch.tokens[batch.runs.back().row_begin] = *rows->first_id;
     return;
@@ -85,6 +85,7 @@ void BatchRunner::add_blended(const step::Slice& slice, u32 rows_max) {
   if (!rows->slots.empty()) return executor_.add_at(run, rows->ids, rows->slots);
   ++current_.trace().n_waiting;
   kv_.commit_blended(s, static_cast<u32>(rows->ids.size()));
+  s.end_input();  // it has no run that would
 }
 
 void BatchRunner::read_embeddings() {
@@ -150,9 +151,9 @@ exec::Backend::Traffic BatchRunner::run() {
 bool BatchRunner::run_layers(exec::Backend::Traffic* traffic) {
   StepTrace& trace = current_.trace();
   PhaseTimer timer(trace, Phase::layers, *o_.clock);
-  current_.let_abandon(executor_.may_abandon());
+  current_.let_end_sessions(executor_.may_abandon());
   executor_.run_layers(&current_);
-  current_.let_abandon(false);
+  current_.let_end_sessions(false);
   const bool must_work = trace.n_prefill_rows == 0 || kv_.selector().has_units_due();
   if (o_.plan.gpu.choosing_rows() > 0 && must_work) {
     PhaseTimer beside(trace, Phase::cluster_beside, *o_.clock);
@@ -170,9 +171,12 @@ void BatchRunner::drop_ended() {
   for (step::Run& run : executor_.batch().runs) {
     Session& s = session_of(run);
     if (s.state != SessionState::idle) continue;
-    if (run.state == RunState::failed) {
+    reuse::Blend* const blend = kv_.blends().of(s);
+    if (run.state == RunState::failed && run.part == RunPart::own) {
       kv_.lose(s);
       s.give_up(kv_.cache().error(), o_.log, o_.scratch);
+    } else if (run.state == RunState::failed && blend != nullptr) {
+      (void)blend->lose_chunk();
     }
     run.state = RunState::dropped;
   }

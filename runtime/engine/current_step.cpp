@@ -6,6 +6,7 @@
 namespace tarn::engine {
 
 void CurrentStep::lose_device(const Error& error) {
+  if (device_lost()) return;
   std::array<char, 256> text{};
   format_error(error, text.data(), text.size());
   o_.log.error("the GPU is lost: %s", text.data());
@@ -25,8 +26,8 @@ bool CurrentStep::end_cancelled() {
   bool has_ended = false;
   for (Session& s : o_.sessions) {
     const bool is_cancelled = s.cancel.load(std::memory_order_relaxed);
-    const bool is_late = s.state == SessionState::generating && s.generation.deadline_ns != 0 &&
-                         o_.clock->now_ns() >= s.generation.deadline_ns;
+    const u64 deadline_ns = s.deadline_ns(o_.scratch);
+    const bool is_late = deadline_ns != 0 && o_.clock->now_ns() >= deadline_ns;
     if (!(is_cancelled || is_late) || !s.can_cancel(o_.scratch)) continue;
     s.end_cancelled(is_cancelled ? Finish::cancelled : Finish::deadline, o_.scratch);
     has_ended = true;

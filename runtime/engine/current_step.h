@@ -42,7 +42,7 @@ class CurrentStep final : public step::StepHost {
   // SessionKv::release_slots() comes later.
   bool end_cancelled();
   // From now on tick() ends cancelled sessions, or does not any more.
-  void let_abandon(bool may) { may_abandon_ = may; }
+  void let_end_sessions(bool may) { may_abandon_ = may; }
   // Returns whether the step is still wanted: while one of its sessions is. One with a row that
   // selects is a single token of its session, and goes on to its end.
   bool tick(step::Pause pause) override;

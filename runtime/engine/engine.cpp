@@ -8,6 +8,8 @@ namespace tarn::engine {
 bool Engine::has_work() const {
   if (device_lost()) return false;
   if (kv_.selector().has_work() || kv_.cache().is_moving()) return true;
+  const u64 deadline_ns = next_deadline_ns();
+  if (deadline_ns != 0 && opened_.clock->now_ns() >= deadline_ns) return true;
   const bool may_start = admission_.has_news() || !admission_.any_runs();
   return std::ranges::any_of(opened_.sessions, [&](const Session& s) {
     const bool is_idle = s.state == SessionState::idle;
@@ -15,6 +17,15 @@ bool Engine::has_work() const {
            kv_.archive().is_due_now(s.saved, s.sequence.n_slots(), is_idle) ||
            (s.can_cancel(opened_.scratch) && (s.cancel.load() || (s.waits() && may_start)));
   });
+}
+
+u64 Engine::next_deadline_ns() const {
+  u64 next_ns = 0;
+  for (const Session& s : opened_.sessions) {
+    const u64 deadline_ns = s.deadline_ns(opened_.scratch);
+    if (deadline_ns != 0 && (next_ns == 0 || deadline_ns < next_ns)) next_ns = deadline_ns;
+  }
+  return next_ns;
 }
 
 const StepTrace& Engine::step() {

@@ -56,6 +56,9 @@ class Engine final {
 
   // Returns whether step() would do something.
   bool has_work() const;
+  // Returns when the first answer reaches its deadline, by the engine's clock: step() ends it then.
+  // 0: none has one.
+  u64 next_deadline_ns() const;
   // Runs one step over what there is to do; a trace with n_rows = 0 if there is nothing. Valid
   // until the next step.
   const StepTrace& step();

@@ -16,7 +16,7 @@ void Jobs::run_due(std::span<step::Ready> ready) {
   selector.begin_step(ready);
   const bool beside_prompt = std::ranges::any_of(
       ready, [](const step::Ready& each) { return each.kind != step::RunKind::decode; });
-  current_.let_abandon(true);
+  current_.let_end_sessions(true);
   for (step::Ready& each : ready) {
     Session& s = o_.sessions[each.session];
     if (s.state == SessionState::idle || !each.is_generated) continue;
@@ -27,7 +27,7 @@ void Jobs::run_due(std::span<step::Ready> ready) {
     kv_.lose(s);
     if (s.state != SessionState::idle) s.give_up(waits.error(), o_.log, o_.scratch);
   }
-  current_.let_abandon(false);
+  current_.let_end_sessions(false);
   for (step::Ready& each : ready) {
     const bool has_ended = o_.sessions[each.session].state == SessionState::idle;
     each.waits = each.waits || has_ended;  // cancelled meanwhile, or its KV is lost

@@ -75,7 +75,10 @@ void EngineThread::run(Request* request, Lock& lock) {
 }
 
 void EngineThread::wait_for_work(Lock& lock) {
-  const u64 deadline_ns = common_.queue.next_deadline_ns();
+  const u64 of_calls = common_.queue.next_deadline_ns();
+  const u64 of_answers = common_.engine->next_deadline_ns();
+  const u64 deadline_ns =
+      of_calls == 0 || of_answers == 0 ? of_calls + of_answers : std::min(of_calls, of_answers);
   if (deadline_ns == 0) return common_.work.wait(lock);
   const u64 now_ns = SystemClock().now_ns();
   if (now_ns < deadline_ns) common_.work.wait_for(lock, deadline_ns - now_ns);

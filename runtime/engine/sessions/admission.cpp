@@ -27,7 +27,8 @@ void Admission::ask(Session& s) {
   if (s.run.order == 0) s.run.order = n_asked_;
 }
 
-// Sessions that asked since the last give() wait where more of them have than run slots are free.
+// Counts a session that asked since the last give() as waiting only where no run slot is left for
+// it.
 Result<void> Admission::check_queue(const Session& s) const {
   if (s.is_busy()) return {};
   u32 n_waiting = 0, n_new = 0, n_of_tenant = 0;
@@ -39,7 +40,7 @@ Result<void> Admission::check_queue(const Session& s) const {
     n_of_tenant += u32{other.client.tenant_idx == s.client.tenant_idx};
   }
   const u32 n_free = o_.plan.running_max - std::min(n_running(), o_.plan.running_max);
-  n_waiting += n_new - std::min(n_new, n_free);
+  n_waiting += n_waiting > 0 ? n_new : n_new - std::min(n_new, n_free);
   if (n_waiting < o_.plan.waiting_max || n_of_tenant == 0) return {};
   const u64 wait_ns = slot_time_.wait_estimate_ns(n_waiting + 1, o_.plan.running_max);
   return fail({.status = Status::would_block,
@@ -68,7 +69,7 @@ void Admission::give() {
   if (blocked_at_ == state_of_room()) return;
   const bool is_blocked = give_slots();
   look_ahead();
-  if (is_blocked) blocked_at_ = state_of_room();
+  blocked_at_ = is_blocked ? state_of_room() : 0;
 }
 
 // Returns whether a session found no room.
@@ -79,7 +80,6 @@ bool Admission::give_slots() {
       continue;
     }
     if (any_runs()) return true;
-    if (!next->can_cancel(o_.scratch)) return false;  // its end has to find room
     if (next->has_begun()) {
       next->finish(Finish::length, nullptr, o_.scratch);
       continue;
@@ -137,7 +137,7 @@ Session* Admission::next_waiting() {
   n = 0;
   bool is_interactive = false;
   for (Session& s : o_.sessions) {
-    if (!s.waits() || kv_.blends().lacks(s)) continue;
+    if (!s.waits() || !s.can_cancel(o_.scratch) || kv_.blends().lacks(s)) continue;
     if (s.has_begun() && (begun == nullptr || comes_before(s, *begun))) begun = &s;
     is_interactive = is_interactive || s.client.priority == Priority::interactive;
     waiting_[n++] = {.session = s.idx,
@@ -146,7 +146,9 @@ Session* Admission::next_waiting() {
                      .order = s.run.order,
                      .n_overtaken = s.run.n_overtaken};
   }
-  if (n == 0 || begun != nullptr) return begun;
+  const bool goes_on = begun != nullptr && (begun->client.priority == Priority::interactive ||
+                                            (!is_interactive && n_running() < o_.plan.running_max));
+  if (n == 0 || goes_on) return begun;
   std::ranges::fill(n_running_of_, 0u);
   for (const Session& s : o_.sessions) {
     const bool counts = !is_interactive || s.client.priority == Priority::interactive;

@@ -250,6 +250,10 @@ struct Session {
     if (state == SessionState::computing) return true;
     return state == SessionState::generating && generation.has_room(scratch);
   }
+  // Returns when its answer ends, begun or not; 0: never, or there is no room to tell the end.
+  u64 deadline_ns(const GenerationScratch& scratch) const {
+    return state == SessionState::generating && can_cancel(scratch) ? generation.deadline_ns : 0;
+  }
   // Ends a cancelled session. Of what was fed last, tokens stay that were computed before this
   // step.
   void end_cancelled(Finish reason, const GenerationScratch& scratch);

@@ -122,6 +122,50 @@ TEST_CASE("background work gives way to interactive work, and goes on behind it"
   for (u32 i = 0; i < 2; ++i) CHECK(tokens[i] == alone(model, ids[i], 30));
 }
 
+TEST_CASE("an answer in the background pauses while an interactive one has the only run slot") {
+  const SmallModel model("llama", "f16");
+  OpenEngine open(model.path(), config_of(1024, 3, /*running_max=*/1));
+  Engine& engine = open.engine;
+  const SessionIdx background = *engine.sessions().create({.priority = Priority::background});
+  REQUIRE(engine.sessions().feed(background, random_ids(1, 40)).has_value());
+  generate(engine, background, 30);
+  for (u32 i = 0; i < 4; ++i) engine.step();
+  REQUIRE(engine.sessions().state(background).has_begun());
+  const SessionIdx interactive = open.session_with(random_ids(2, 40));
+  generate(engine, interactive, 30);
+  for (u32 i = 0; i < 5; ++i) {
+    engine.step();
+    CHECK(engine.sessions().state(interactive).is_admitted());
+    CHECK_FALSE(engine.sessions().state(background).is_admitted());
+  }
+  const SessionIdx both[] = {background, interactive};
+  const auto tokens = read_together(engine, both);
+  for (u32 i = 0; i < 2; ++i) CHECK(tokens[i] == alone(model, random_ids(i + 1, 40), 30));
+}
+
+TEST_CASE("a session whose reader is slow keeps no other from its deadline, or from running") {
+  const SmallModel model("llama", "f16");
+  VirtualClock clock;
+  OpenEngine open(model.path(), config_of(1024, 2, /*running_max=*/1), &clock);
+  Engine& engine = open.engine;
+  const SessionIdx unread = open.session_with(random_ids(1, 20));
+  generate(engine, unread, 500);
+  while (engine.has_work()) engine.step();  // its ring is full
+  REQUIRE(engine.sessions().state(unread).is_admitted());
+  const SessionIdx waits = open.session_with(random_ids(2, 20));
+  const u64 deadline_ns = clock.now_ns() + kSecond;
+  REQUIRE(engine.sessions()
+              .generate(waits, {.max_tokens = 5, .ignore_end = true, .deadline_ns = deadline_ns})
+              .has_value());
+  while (engine.has_work()) engine.step();
+  CHECK(engine.next_deadline_ns() == deadline_ns);
+  clock.advance_ns(2 * kSecond);
+  REQUIRE(engine.has_work());
+  engine.step();
+  CHECK(test::read_all(engine, waits).done.finish == Finish::deadline);
+  CHECK(engine.next_deadline_ns() == 0);
+}
+
 TEST_CASE("where too many wait, the next one is told to come later, and nothing of it changes") {
   const SmallModel model("llama", "f16");
   Config config = config_of(256, 4, /*running_max=*/1);

@@ -387,4 +387,19 @@ TEST_CASE("a first chunk at its own prefix is exact, and of one prompt nothing i
   CHECK(said.done.reused.n_placed == 52 / kPage * kPage - 1);
 }
 
+TEST_CASE("a prompt whose last rows are transplanted ends without a row of its own") {
+  const SmallModel model("llama", "q8_0");
+  for (const u32 n_more : {0u, 1u, 5u}) {  // behind the last whole page of the chunk
+    CAPTURE(n_more);
+    OpenEngine open(model.path(), config_of());
+    const SessionIdx session =
+        feed_parts(open.engine, prompt_of({{1, 11, false}, {2, 4 * kPage + n_more, true}}), 0);
+    open.run();
+    const Session& state = open.engine.sessions().state(session);
+    CHECK(state.state == SessionState::idle);
+    CHECK_FALSE(state.is_admitted());
+    CHECK(state.n_computable() == 0);
+  }
+}
+
 }  // namespace tarn::engine::blend_test
