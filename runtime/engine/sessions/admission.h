@@ -1,6 +1,6 @@
 // Decides which sessions run. A session that has something to do asks for a run slot; give() hands
-// them out, twice in a step. running_max sessions have one, a tenant of which none runs may have one
-// beyond them, and so may an interactive answer that goes on. Each has KV slots for all of its
+// them out, twice in a step. running_max sessions have one, a tenant of which none runs may have
+// one beyond them, and so may an interactive answer that goes on. Each has KV slots for all of its
 // tokens.
 //
 //   order    that of step::next_admitted() (step/admission.h); an answer that has begun and lost
