@@ -5,8 +5,6 @@
 namespace tarn::chat {
 namespace {
 
-constexpr u64 kAll = ~u64{0};
-
 constexpr u64 kSetBytesMax = 256;
 
 }  // namespace
@@ -39,7 +37,7 @@ MaybeValue stripped(Machine& m, const Value& text, const Value* characters, bool
 
 MaybeValue replaced(Machine& m, const Value& text, std::string_view from, const Value& to, i64 n) {
   const std::string_view whole = text.text();
-  u64 left = n < 0 ? kAll : static_cast<u64>(n);
+  u64 left = n < 0 ? ~u64{0} : static_cast<u64>(n);
   m.work(u64{8} * whole.size());
   const u64 mark = m.begin();
   u64 done = 0;

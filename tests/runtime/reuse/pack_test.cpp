@@ -267,10 +267,10 @@ TEST_CASE("a pack that a disk cuts off leaves whole sessions, and a repeat ends 
     const auto sessions = world.there.sessions();
     CHECK(sessions.count("own") == 1);
     n_part += sessions.size() > 1;
-    for (const auto& [name, session] : sessions) {
-      if (name == "own") continue;
-      CAPTURE(name);
-      CHECK(session == world.here.sessions().at(name));
+    for (const auto& each : sessions) {
+      if (each.first == "own") continue;
+      CAPTURE(each.first);
+      CHECK(each.second == world.here.sessions().at(each.first));
     }
     if (world.there.store().mode() != store::Mode::on) continue;  // it has become read-only
     ++n_ended;
