@@ -66,7 +66,7 @@ struct Request {
   std::vector<u32> ids;
   engine::SamplerParams sampler{};
   u32 max_tokens = 0;
-  std::vector<u32> said;
+  std::vector<u64> said;  // bits
 };
 
 // The history of a name: a digest of its tokens, and the last moment at which they were these.
@@ -85,7 +85,7 @@ u64 digest_of(std::span<const u32> ids) {
 class Reference {
  public:
   Reference(const std::string& path, const Config& config) : open_(path, config) {}
-  std::vector<u32> answer(const Request& request) {
+  std::vector<u64> answer(const Request& request) {
     Engine& engine = open_.engine;
     const SessionIdx session = open_.session_with(request.ids);
     REQUIRE(engine.sessions()
@@ -93,9 +93,9 @@ class Reference {
                                     .max_tokens = request.max_tokens,
                                     .ignore_end = true})
                 .has_value());
-    std::vector<u32> tokens = read_all(engine, session).tokens;
+    std::vector<u64> bits = bits_of(read_all(engine, session));
     engine.sessions().destroy(session);
-    return tokens;
+    return bits;
   }
 
  private:
@@ -373,13 +373,13 @@ class Life {
     Event event;
     char text[engine::EventRing::kTextBytes];
     while (requests_[s] && engine().sessions().take_event(s, &event, text)) {
-      if (event.type == EventType::token) requests_[s]->said.push_back(event.token.token);
+      if (event.type == EventType::token) requests_[s]->said.push_back(bits_of(event.token));
       if (event.type == EventType::done) compare(*std::exchange(requests_[s], std::nullopt), event);
     }
   }
 
   void compare(const Request& request, const Event& event) {
-    const std::vector<u32> want = reference_.answer(request);
+    const std::vector<u64> want = reference_.answer(request);
     CAPTURE(random_.seed());
     CAPTURE(counts_.requests);
     REQUIRE(request.said.size() <= want.size());

@@ -1,4 +1,4 @@
-// Goal    with full attention an answer is the same, token for token, whatever KV was in memory, on
+// Goal    with full attention an answer is the same, to the bit, whatever KV was in memory, on
 //         disk, shared, cut or lost before, and whatever the disk did (ROBUSTNESS R17): a fault
 //         ends an answer or leaves it whole, it never changes it.
 // Method  random feeds, generations, cuts, forks and cancels of three sessions over few frames and

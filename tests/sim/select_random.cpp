@@ -32,6 +32,7 @@ constexpr u32 kStepsToRest = 15'000;  // of a millisecond: a slow call takes ten
 
 bool has_many(u64 seed) { return seed % 3 == 0; }
 bool keeps(u64 seed) { return seed / 7 % 2 == 1; }
+bool has_exact_answers(u64 seed) { return seed % 5 == 4; }
 
 // Every second life is by a trained method.
 const char* method_of(u64 seed) {
@@ -61,6 +62,7 @@ Config config_of(bool streamed, u64 seed) {
   config.select.iterations = 2;
   config.select.index_delay_tokens = 4;
   config.select.context_min = 1;
+  config.select.exact_answers = has_exact_answers(seed);
   if (!streamed) return config;
   // Groups of 8 KiB, of 134; with many, of 262, a cache and extents, which take
   // some of them.
@@ -69,6 +71,12 @@ Config config_of(bool streamed, u64 seed) {
   config.store.sessions = keeps(seed);
   if (keeps(seed)) config.store.checkpoint_ms = 3;
   set_text(config.store.path, "store");
+  return config;
+}
+
+Config full_config(u64 seed) {
+  Config config = config_of(/*streamed=*/false, seed);
+  config.select.method = SelectMethod::full;
   return config;
 }
 
@@ -83,6 +91,7 @@ class SelectLife {
         io_(std::make_unique<SimIo>(disk_, clock_.disk, 32)),
         resident_(model, config_of(false, seed)) {
     open();
+    if (has_exact_answers(seed)) full_.emplace(model, full_config(seed));
     keeps_ = keeps(seed);
     faulty_ = seed % 4 != 0;
     fault_ = static_cast<u32>(seed / 4 * 3 + seed % 4) % kSimFaults;
@@ -116,9 +125,9 @@ class SelectLife {
     std::string name{};  // that it is kept under
     bool is_saved = false;
     engine::GenerateParams params{};           // of its last answer
-    std::optional<std::vector<u32>> wanted{};  // of the answer under way
+    std::optional<std::vector<u64>> wanted{};  // of the answer under way, its bits
     bool was_full = false;                     // the other one's pool, then
-    std::vector<u32> said{};
+    std::vector<u64> said{};
     bool is_cancelled = false;  // the answer under way is, or will be
     std::optional<Finish> ended{};
   };
@@ -265,7 +274,8 @@ class SelectLife {
     Pair& pair = pairs_[s];
     const std::vector<u32> ids = ids_of(state(s));
     const u64 n_before = wanted_ids.size() - pair.wanted->size();
-    pair.said.assign(ids.begin() + static_cast<i64>(n_before), ids.end());
+    const u64 n_there = ids.size() - n_before;  // as many of them are as wanted
+    pair.said.assign(pair.wanted->begin(), pair.wanted->begin() + static_cast<i64>(n_there));
     // It may have been cut off before; n_said counts from its beginning.
     pair.params.max_tokens += static_cast<u32>(pair.params.first_draw);
     pair.params.max_tokens -= static_cast<u32>(n_said);
@@ -309,6 +319,7 @@ class SelectLife {
     pair.params = params;
     pair.said.clear();
     pair.has_chosen = false;
+    const bool ends_input = ends_with_input(pair.resident);
     const bool is_told = resident().sessions().generate(pair.resident, params).has_value();
     // Where KV was lost, what selection had left in it is computed anew, exactly. Without faults
     // nothing is, and tokens tell.
@@ -317,8 +328,10 @@ class SelectLife {
     bool had_room = is_told;
     if (is_told) {
       const test::Said said = read_all(resident(), pair.resident);
-      pair.wanted = said.tokens;
+      pair.wanted = bits_of(said);
       had_room = said.done.status != Status::would_block;
+      if (full_ && ends_input && !pair.wanted->empty())
+        check_exact(*s, params, pair.wanted->front());
     }
     if (!had_room || !is_same) {
       pair.is_apart = true;
@@ -327,6 +340,21 @@ class SelectLife {
     }
     pair.was_full = is_full(resident());
     CHECK((pair.wanted->size() == params.max_tokens || pair.was_full));
+  }
+
+  bool ends_with_input(SessionIdx resident_idx) {
+    const engine::Tokens& tokens = resident().sessions().state(resident_idx).tokens;
+    return tokens.turns.n_fed() == tokens.n_ids;
+  }
+  // With exact answers the first token behind an input is that of an engine that selects nothing.
+  void check_exact(SessionIdx s, engine::GenerateParams params, u64 said) {
+    const SessionIdx session = full_->session_with(ids_of(state(s)));
+    params.max_tokens = 1;
+    REQUIRE(full_->engine.sessions().generate(session, params).has_value());
+    CAPTURE(random_.seed());
+    CHECK(bits_of(read_all(full_->engine, session)) == std::vector<u64>{said});
+    full_->engine.sessions().destroy(session);
+    ++counts_.exact;
   }
 
   // An answer that is cancelled at any moment of any step; the other one has as many tokens, and no
@@ -355,7 +383,7 @@ class SelectLife {
     if (pair.is_apart) return;
     CAPTURE(random_.seed());
     const engine::Session& other = resident().sessions().state(pair.resident);
-    const std::vector<u32> wanted = read_all(resident(), pair.resident).tokens;
+    const std::vector<u64> wanted = bits_of(read_all(resident(), pair.resident));
     const bool is_lossy_alike = state(*s).approx.first_slot == other.approx.first_slot;
     pair.is_apart = wanted.size() != pair.said.size() || (faulty_ && !is_lossy_alike);
     CHECK((pair.is_apart || wanted == pair.said));
@@ -366,7 +394,10 @@ class SelectLife {
   void truncate() {
     const auto s = any_idle();
     if (!s || end_if_apart(*s)) return;
-    const u32 n = static_cast<u32>(random_.below(state(*s).tokens.n_ids + 1u));
+    // Anywhere, or a little in front of the end, where an index and its caches stay.
+    const u32 n_ids = state(*s).tokens.n_ids;
+    const u32 n_less_max = chance(50) ? n_ids : std::min(n_ids, 3 * config_.select.n_local);
+    const u32 n = n_ids - static_cast<u32>(random_.below(n_less_max + 1u));
     if (!engine().sessions().truncate(*s, n)) {
       pairs_[*s].is_apart = true;
       return;
@@ -423,7 +454,7 @@ class SelectLife {
     Event event;
     char text[engine::EventRing::kTextBytes];
     while ((pair.wanted || pair.is_cancelled) && engine().sessions().take_event(s, &event, text)) {
-      if (event.type == EventType::token) pair.said.push_back(event.token.token);
+      if (event.type == EventType::token) pair.said.push_back(bits_of(event.token));
       if (event.type != EventType::done) continue;
       pair.ended = event.done.finish;
       if (pair.wanted) compare(s, pair, event);
@@ -431,7 +462,7 @@ class SelectLife {
   }
 
   void compare(SessionIdx s, Pair& pair, const Event& event) {
-    const std::vector<u32> wanted = *std::exchange(pair.wanted, std::nullopt);
+    const std::vector<u64> wanted = *std::exchange(pair.wanted, std::nullopt);
     CAPTURE(random_.seed());
     CAPTURE(counts_.answers);
     const u64 n = std::min(wanted.size(), pair.said.size());
@@ -461,6 +492,7 @@ class SelectLife {
   SimDisk disk_;
   std::unique_ptr<SimIo> io_;  // of one engine
   OpenEngine resident_;
+  std::optional<OpenEngine> full_;  // where answers are exact
   std::unique_ptr<OpenEngine> open_;
   bool keeps_ = false;
   u32 n_names_ = 0;
@@ -484,6 +516,7 @@ void check_select_counts(const SelectCounts& counts, u64 n_min) {
       {"whole", counts.whole},
       {"by selection", counts.by_selection},
       {"behind more inputs", counts.later_inputs},
+      {"exact token behind an input", counts.exact},
       {"session given up", counts.given_up},
       {"truncation", counts.truncations},
       {"fork", counts.forks},

@@ -14,6 +14,7 @@ struct SelectCounts {
   u64 by_selection = 0;  // of them, with rows that chose
   u64 given_up = 0;  // sessions of which the disk has lost a part, or for which there is no room
   u64 later_inputs = 0;  // answers behind a second input or more
+  u64 exact = 0;         // tokens behind an input, with exact answers
   u64 cancelled = 0;     // answers that were cut off within a step, or between two
   u64 truncations = 0, forks = 0, beside = 0;  // beside: steps with rows of several sessions
   u64 clusterings = 0, loads = 0, gathered = 0, lost = 0;

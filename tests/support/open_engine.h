@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -141,6 +142,16 @@ struct Said {
   engine::DoneEvent done;
   std::vector<engine::Sampled> sampled;
 };
+
+// Returns the token, and its log-probability's bits.
+inline u64 bits_of(const engine::Sampled& sampled) {
+  return u64{sampled.token} << 32 | std::bit_cast<u32>(sampled.logprob);
+}
+inline std::vector<u64> bits_of(const Said& said) {
+  std::vector<u64> bits;
+  for (const engine::Sampled& each : said.sampled) bits.push_back(bits_of(each));
+  return bits;
+}
 
 // Reads events until the end; steps the engine when there are none.
 inline Said read_all(engine::Engine& engine, engine::SessionIdx session) {

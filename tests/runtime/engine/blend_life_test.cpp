@@ -7,6 +7,7 @@
 
 #include <bit>
 #include <map>
+#include <utility>
 
 #include "runtime/lab/probe.h"
 #include "tests/runtime/engine/saved_life.h"
@@ -24,6 +25,7 @@ using test::SimDisk;
 using test::SmallModel;
 
 constexpr u32 kAnswer = 4;
+constexpr u32 kPrompts = 12;  // with chunks; and as many of the same tokens without
 
 struct Prompt {
   std::vector<u32> ids;
@@ -33,7 +35,7 @@ struct Prompt {
 
 // Some of six passages in any order, and a question.
 Prompt some_prompt(u32 which) {
-  Random random(which);
+  Random random(which % kPrompts);
   Prompt prompt{.ids = {1}, .chunks = {}, .recompute = static_cast<f32>(which % 4) * 0.3f};
   for (u32 i = 0; i < 3; ++i) {
     const u32 passage = static_cast<u32>(random.below(6)), n = 25 + 11 * passage;
@@ -42,7 +44,8 @@ Prompt some_prompt(u32 which) {
     prompt.ids.insert(prompt.ids.end(), ids.begin(), ids.end());
     if (random.below(4) != 0) prompt.chunks.push_back({begin, begin + n});
   }
-  const auto question = random_ids(which, 5);
+  if (which >= kPrompts) prompt.chunks.clear();
+  const auto question = random_ids(which % kPrompts, 5);
   prompt.ids.insert(prompt.ids.end(), question.begin(), question.end());
   return prompt;
 }
@@ -63,7 +66,7 @@ void ask(Engine& engine, SessionIdx session, const Prompt& prompt) {
   REQUIRE(generate(engine, session).has_value());
 }
 
-// What has come; whether the answer has ended.
+// Reads what has come; returns whether the answer has ended.
 bool read(Engine& engine, SessionIdx session, Answer* answer, Finish* finish) {
   Event event;
   char text[256];
@@ -79,14 +82,26 @@ bool read(Engine& engine, SessionIdx session, Answer* answer, Finish* finish) {
   return false;
 }
 
-// What an engine says that has nothing else to do, and nothing there.
-Answer alone(const SmallModel& model, u32 which) {
+// Cuts what an answered prompt left to n_cut tokens, and asks for another answer behind more.
+bool go_on(Engine& engine, SessionIdx session, u32 n_cut) {
+  return engine.sessions().truncate(session, n_cut).has_value() &&
+         engine.sessions().feed(session, random_ids(n_cut, 20)).has_value() &&
+         generate(engine, session).has_value();
+}
+
+// Returns what an engine says that does nothing else; n_cut: behind a cut, 0: without one.
+Answer alone(const SmallModel& model, u32 which, u32 n_cut = 0) {
   SavedLife own(model, {});
   const auto session = own.engine().sessions().create();
   ask(own.engine(), *session, some_prompt(which));
   own.open.run();
   Answer answer;
   Finish finish{};
+  REQUIRE(read(own.engine(), *session, &answer, &finish));
+  if (n_cut == 0) return answer;
+  REQUIRE(go_on(own.engine(), *session, n_cut));
+  own.open.run();
+  answer = {};
   REQUIRE(read(own.engine(), *session, &answer, &finish));
   return answer;
 }
@@ -100,9 +115,7 @@ void check_books(const Engine& engine) {
 class Lives {
  public:
   Lives(const SmallModel& model, SavedLife& life, u64 seed, u32 n_prompts)
-      : life_(life), random_(seed), n_prompts_(n_prompts) {
-    for (u32 which = 0; which < n_prompts; ++which) alone_[which] = alone(model, which);
-  }
+      : model_(model), life_(life), random_(seed), n_prompts_(n_prompts) {}
   void run(u32 n_moves) {
     for (u32 i = 0; i < n_moves; ++i) {
       move();
@@ -113,12 +126,12 @@ class Lives {
     look();
     check_books(engine());
   }
-  u32 n_equal = 0, n_cancelled = 0;
+  u32 n_equal = 0, n_behind_cuts = 0, n_cancelled = 0;
 
  private:
   struct Talk {
-    bool is_open = false, is_cut = false;
-    u32 which = 0;
+    bool is_open = false, is_answered = false;
+    u32 which = 0, n_cut = 0;
     SessionIdx session = 0;
     Answer answer{};
   };
@@ -127,31 +140,35 @@ class Lives {
   void move() {
     Talk& talk = talks_[random_.below(talks_.size())];
     if (!talk.is_open) {
-      const auto session = engine().sessions().create();
+      const auto priority =
+          random_.below(2) == 0 ? step::Priority::background : step::Priority::interactive;
+      const auto session = engine().sessions().create({.priority = priority});
       if (!session) return;
       talk = {.is_open = true, .which = static_cast<u32>(random_.below(n_prompts_))};
       talk.session = *session;
       return ask(engine(), talk.session, some_prompt(talk.which));
     }
-    const bool is_idle = engine().sessions().state(talk.session).state == SessionState::idle;
+    if (talk.is_answered) return move_answered(talk);
     const u64 what = random_.below(12);
     if (what == 0) engine().sessions().request_cancel(talk.session);
-    if (what == 1) {
-      engine().sessions().destroy(talk.session);
-      talk.is_open = false;
+    if (what == 1) end(talk);
+  }
+  // Goes on with the session, or with a fork of it.
+  void move_answered(Talk& talk) {
+    if (random_.below(2) == 0) {
+      if (const auto fork = engine().sessions().fork(talk.session)) {
+        engine().sessions().destroy(talk.session);
+        talk.session = *fork;
+      }
     }
-    if (what == 2 && is_idle) {  // a cut, and more after it: only its books are looked at
-      const u32 n_ids = engine().sessions().state(talk.session).tokens.n_ids;
-      if (n_ids < 2 || !engine().sessions().truncate(talk.session, n_ids / 2 + 1)) return;
-      if (engine().sessions().feed(talk.session, random_ids(what, 20)).has_value())
-        talk.is_cut = true;
-    }
-    if (what == 3 && is_idle) {
-      const auto fork = engine().sessions().fork(talk.session);
-      if (!fork) return;
-      engine().sessions().destroy(talk.session);
-      talk.session = *fork;
-    }
+    const u32 n_ids = engine().sessions().state(talk.session).tokens.n_ids;
+    talk.n_cut = 1 + static_cast<u32>(random_.below(n_ids));
+    talk.is_answered = false;
+    if (!go_on(engine(), talk.session, talk.n_cut)) end(talk);
+  }
+  void end(Talk& talk) {
+    engine().sessions().destroy(talk.session);
+    talk.is_open = false;
   }
 
   void look() {
@@ -160,23 +177,32 @@ class Lives {
       if (!talk.is_open || !read(engine(), talk.session, &talk.answer, &finish)) continue;
       CAPTURE(talk.which);
       n_cancelled += finish == Finish::cancelled;
-      if (finish == Finish::length && !talk.is_cut) {
-        CHECK(talk.answer == alone_[talk.which]);
-        ++n_equal;
+      CAPTURE(talk.n_cut);
+      const bool is_first = talk.n_cut == 0;
+      if (finish == Finish::length) {
+        CHECK(talk.answer == wanted(talk));
+        ++(is_first ? n_equal : n_behind_cuts);
+        talk.is_answered = is_first && random_.below(2) == 0;
       } else {
         // Blended KV of others stays while they are open.
         const Status why = engine().sessions().state(talk.session).last_error.status;
-        CHECK((finish == Finish::cancelled || talk.is_cut || why == Status::would_block));
+        CHECK((finish == Finish::cancelled || why == Status::would_block));
       }
-      engine().sessions().destroy(talk.session);
-      talk.is_open = false;
+      talk.answer = {};
+      if (!talk.is_answered) end(talk);
     }
   }
+  const Answer& wanted(const Talk& talk) {
+    const auto [at, is_new] = alone_.try_emplace({talk.which, talk.n_cut});
+    if (is_new) at->second = alone(model_, talk.which, talk.n_cut);
+    return at->second;
+  }
 
+  const SmallModel& model_;
   SavedLife& life_;
   Random random_;
   u32 n_prompts_;
-  std::map<u32, Answer> alone_;
+  std::map<std::pair<u32, u32>, Answer> alone_;  // by prompt and cut
   std::array<Talk, 3> talks_{};
 };
 
@@ -241,9 +267,10 @@ TEST_CASE("random lives of prompts with chunks, in memory and over a disk") {
     }
     auto life = on_disk ? std::make_unique<SavedLife>(model, how, disk)
                         : std::make_unique<SavedLife>(model, how);
-    Lives lives(model, *life, seed, 12);
+    Lives lives(model, *life, seed, 2 * kPrompts);
     lives.run(400);
     CHECK(lives.n_equal > 20);
+    CHECK(lives.n_behind_cuts > 5);
     CHECK(lives.n_cancelled > 2);
   }
 }
