@@ -261,6 +261,7 @@ TEST_CASE("random lives of prompts with chunks, in memory and over a disk") {
     CAPTURE(on_disk);
     SimDisk disk(seed);
     SavedHow how{.context_tokens = on_disk ? 512u : 800u, .rows_max = 24};
+    how.also = [](Config& config) { config.running_max = 2; };
     if (on_disk) {
       how.kv_memory_bytes =
           test::least_kv_memory_bytes(model.path(), test::saved_config(how, /*keeps=*/true));
