@@ -25,6 +25,7 @@ bool CurrentStep::device_works() {
 bool CurrentStep::end_cancelled() {
   bool has_ended = false;
   for (Session& s : o_.sessions) {
+    if (!s.is_busy()) continue;  // most are not, and tick() asks often
     const bool is_cancelled = s.cancel.load(std::memory_order_relaxed);
     const u64 deadline_ns = s.deadline_ns(o_.scratch);
     const bool is_late = deadline_ns != 0 && o_.clock->now_ns() >= deadline_ns;

@@ -252,7 +252,8 @@ struct Session {
   }
   // Returns when its answer ends, begun or not; 0: never, or there is no room to tell the end.
   u64 deadline_ns(const GenerationScratch& scratch) const {
-    return state == SessionState::generating && can_cancel(scratch) ? generation.deadline_ns : 0;
+    if (state != SessionState::generating || generation.deadline_ns == 0) return 0;
+    return generation.has_room(scratch) ? generation.deadline_ns : 0;
   }
   // Ends a cancelled session. Of what was fed last, tokens stay that were computed before this
   // step.
