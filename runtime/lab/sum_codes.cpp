@@ -86,7 +86,7 @@ void SumCodes::train(const method::TrainUnit& unit) {
   }
   std::ranges::sort(sums);
   for (u32 c = 0; c < kCentroids; ++c) {
-    centroids_[c] = sums[(2 * u64{c} + 1) * sums.size() / (2 * kCentroids)];
+    centroids_[c] = sums[(2 * u64{c} + 1) * sums.size() / (u64{2} * kCentroids)];
   }
 }
 

@@ -130,16 +130,17 @@ struct GpuAttentionMemory {
     const u64 partial_bytes = kernels::gpu_attn_partial_bytes(
         kGpuAttnRowsMax, spec.n_heads, gpu_spans(sizes.attended_max), spec.head_dim);
     const u64 state_elems = u64{spec.n_heads} * (u64{spec.head_dim} + 2);
-    return {.partial = take_on_device<f32>(carver, "partial", partial_bytes / sizeof(f32)),
-            .groups = take_on_device<u64>(carver, "tables", sizes.n_groups(spec)),
-            .states = take_on_device<f32>(carver, "states",
-                                          sizes.n_staged * sizes.rows_max * state_elems),
-            .staged = take_on_device<u8>(carver, "stripe", sizes.stripe_bytes()),
-            .gathered = take_on_device<u8>(
-                carver, "gathered",
-                sizes.n_staged * sizes.gathered_pages() * sizes.group.payload_bytes()),
-            .addresses = take_on_device<u64>(carver, "addresses", sizes.n_addresses(spec)),
-            .n_chosen = take_on_device<u32>(carver, "chosen", sizes.n_staged * spec.n_kv_heads)};
+    return {
+        .partial = take_on_device<f32>(carver, "partial", partial_bytes / sizeof(f32)),
+        .groups = take_on_device<u64>(carver, "tables", sizes.n_groups(spec)),
+        .states = take_on_device<f32>(carver, "states",
+                                      u64{sizes.n_staged} * sizes.rows_max * state_elems),
+        .staged = take_on_device<u8>(carver, "stripe", sizes.stripe_bytes()),
+        .gathered = take_on_device<u8>(
+            carver, "gathered",
+            u64{sizes.n_staged} * sizes.gathered_pages() * sizes.group.payload_bytes()),
+        .addresses = take_on_device<u64>(carver, "addresses", sizes.n_addresses(spec)),
+        .n_chosen = take_on_device<u32>(carver, "chosen", u64{sizes.n_staged} * spec.n_kv_heads)};
   }
 };
 
@@ -228,8 +229,8 @@ struct GpuHostMemory {
         .keys = carver.take<std::byte>("keys", sizes.key_groups() * sizes.group.group_bytes()),
         .kept = carver.take<std::byte>("kept", kept.n_bytes()),
         .addresses = carver.take<u64>("addresses", sizes.n_addresses(spec)),
-        .n_chosen = carver.take<u32>("chosen", sizes.n_staged * spec.n_kv_heads),
-        .query = carver.take<f32>("query", sizes.n_staged * spec.n_heads * spec.head_dim),
+        .n_chosen = carver.take<u32>("chosen", u64{sizes.n_staged} * spec.n_kv_heads),
+        .query = carver.take<f32>("query", u64{sizes.n_staged} * spec.n_heads * spec.head_dim),
         .values = carver.take<f32>("values", sizes.n_values(spec)),
         .source_values = carver.take<f32>("values", sizes.n_values(spec))};
   }
