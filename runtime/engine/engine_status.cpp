@@ -186,9 +186,7 @@ void EngineCounters::add(const StepTrace& step) {
   ++n_steps;
   n_prefill_rows += step.n_prefill_rows;
   n_decode_rows += step.n_decode_rows;
-  kv_reads.n_select_steps += step.kv_reads.n_select_steps;
-  kv_reads.n_read += step.kv_reads.n_read;
-  kv_reads.n_visible += step.kv_reads.n_visible;
+  kv_reads.add(step.kv_reads);
   (step.n_prefill_rows > 0 ? prefill_ns : decode_ns) += step.end_ns - step.start_ns;
   for (const PhaseTrace& phase : step.phases) {
     weight_bytes += phase.weight_bytes;

@@ -34,6 +34,11 @@ struct KvReads {
     n_read += n_read_slots;
     n_visible += n_visible_slots;
   }
+  void add(const KvReads& more) {
+    n_select_steps += more.n_select_steps;
+    n_read += more.n_read;
+    n_visible += more.n_visible;
+  }
   f64 ratio() const {
     return n_visible == 0 ? 1.0 : static_cast<f64>(n_read) / static_cast<f64>(n_visible);
   }
