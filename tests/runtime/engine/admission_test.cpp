@@ -34,7 +34,7 @@ Config config_of(u32 n_tokens, u32 n_sessions, u32 running_max = 16) {
   return config;
 }
 
-// An answer of n tokens behind these ids, by nobody else's side.
+// Returns an answer of n tokens behind these ids, from an engine of its own.
 std::vector<u32> alone(const SmallModel& model, const std::vector<u32>& ids, u32 n) {
   OpenEngine open(model.path(), config_of(1024, 1));
   const SessionIdx session = open.session_with(ids);
@@ -232,7 +232,7 @@ TEST_CASE("an answer ends at its deadline, begun or not") {
   const test::Said nothing = test::read_all(engine, waits);
   CHECK(nothing.done.finish == Finish::deadline);
   CHECK(nothing.tokens.empty());
-  // What it said stays, and it goes on.
+  // Its answer so far stays, and it goes on.
   CHECK(engine.sessions().state(runs).tokens.n_ids == 29);
   generate_until(runs, 0);
   CHECK(test::read_all(engine, runs).tokens.size() == 60);

@@ -1,4 +1,4 @@
-// Goal    a pack that somebody made to do harm is refused, ends no process and leaves
+// Goal    a pack that was made to do harm is refused, ends no process and leaves
 //         no file behind: figures that are whole, but that no engine would write.
 // Method  files made here byte by byte, with good checksums and keys; the program as a shell starts
 //         it. A sound one beside them is taken.
